@@ -1,0 +1,25 @@
+"""lastword: Kafka's compacted topics on plain files, cleaned by Spark."""
+
+from importlib.metadata import version
+
+from lastword.errors import LastwordError
+from lastword.log.read import Reader
+from lastword.model import AppendResult, Record
+from lastword.producer import Producer
+from lastword.store import Store
+from lastword.store import open_store as open
+from lastword.topic import Topic
+
+__version__ = version("lastword")
+
+__all__ = [
+    "AppendResult",
+    "LastwordError",
+    "Producer",
+    "Reader",
+    "Record",
+    "Store",
+    "Topic",
+    "__version__",
+    "open",
+]

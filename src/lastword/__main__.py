@@ -1,0 +1,6 @@
+"""`python -m lastword`."""
+
+from lastword.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""A store's URL: a folder, or `postgresql://…`.
+
+    ./store                                       SQLite and data in this folder
+    file:///srv/store?data_root=s3://bucket/x     SQLite in this folder, data elsewhere
+    postgresql://user@host/db                     catalog in Postgres, data root recorded there
+        ?schema=lastword                          the database schema that holds the tables
+        &data_root=s3://bucket/prefix             where the files go: needed once, to make the store
+
+`data_root` is percent-encoded where it contains `&` itself. Only `shown` is ever printed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from lastword.errors import NotAStoreError
+
+DEFAULT_SCHEMA = "lastword"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a store is."""
+
+    shown: str
+    folder: str | None = None
+    postgres: URL | None = field(default=None, repr=False)
+    pg_schema: str = DEFAULT_SCHEMA
+    data_root: str | None = field(default=None, repr=False)
+
+
+def parse(url: str | os.PathLike[str]) -> Address:
+    """The address that a store's URL gives."""
+    text = os.fspath(url)
+    scheme = text.partition("://")[0] if "://" in text else ""
+    if scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+        return _postgres(text)
+    if scheme not in ("", "file"):
+        raise NotAStoreError(
+            without_secrets(text), f"{scheme}:// is no store; give a folder or postgresql://…"
+        )
+    path, _, query = text.removeprefix("file://").partition("?") if scheme else (text, "", "")
+    if not path:
+        raise NotAStoreError(repr(text), "names no folder")
+    options = dict(part.partition("=")[::2] for part in query.split("&") if part)
+    data_root = options.pop("data_root", None)
+    _refuse_options(path, options)
+    return Address(
+        shown=path, folder=os.path.abspath(path), data_root=data_root and unquote(data_root)
+    )
+
+
+def without_secrets(url: str) -> str:
+    """The URL without user, password and query values that could be a secret."""
+    plain = re.sub(r"://[^/@]*@", "://", url)
+    return re.sub(
+        r"([?&][^=&]*(?:password|secret|token|key)[^=&]*=)[^&]*", r"\1…", plain, flags=re.I
+    )
+
+
+def _postgres(text: str) -> Address:
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise NotAStoreError(without_secrets(text), "is not a valid postgresql:// URL") from None
+    query = dict(url.query)
+    pg_schema = str(query.pop("schema", DEFAULT_SCHEMA))
+    data_root = query.pop("data_root", None)
+    url = url.set(query=query)
+    shown = without_secrets(url.set(username=None, password=None).render_as_string())
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", pg_schema):
+        raise NotAStoreError(shown, f"schema {pg_schema!r} must be of a-z, 0-9 and _")
+    if pg_schema != DEFAULT_SCHEMA:
+        shown += f"{'&' if '?' in shown else '?'}schema={pg_schema}"
+    return Address(
+        shown=shown,
+        postgres=url,
+        pg_schema=pg_schema,
+        data_root=str(data_root) if data_root else None,
+    )
+
+
+def _refuse_options(shown: str, options: dict[str, str]) -> None:
+    if options:
+        raise NotAStoreError(shown, f"unknown option {sorted(options)[0]!r}; known: data_root")

@@ -1,0 +1,176 @@
+"""Check: does the catalog agree with the files, and with itself?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lastword.catalog import queries
+from lastword.catalog.engine import Catalog
+from lastword.errors import BrokenFileError, UnknownTopicError
+from lastword.files.parquet import FileReader
+from lastword.files.root import DataRoot, StoredFile
+from lastword.garbage import ORPHAN_AGE_MS
+from lastword.model import LogFile, PartitionRow, TopicRow
+
+Progress = Callable[[int], None]  # called with the bytes of each file that was checked
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    kind: str  # missing, corrupt, wrong count, offsets, orphan
+    where: str  # partition, or path
+    detail: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was looked at, and what is wrong with it."""
+
+    topics: int
+    files: int
+    records: int
+    bytes: int
+    staged: int  # young files that no commit has taken yet: appends under way
+    problems: tuple[Problem, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.problems
+
+
+def check(
+    catalog: Catalog,
+    root: DataRoot,
+    now_ms: int,
+    *,
+    quick: bool = False,
+    progress: Progress = lambda _: None,
+    orphan_age_ms: int = ORPHAN_AGE_MS,
+) -> Report:
+    """Walk all topics. `quick`: sizes and offsets only, without reading the records."""
+    stored = {f.path: f for f in root.files()}
+    problems: list[Problem] = []
+    topics = files = records = size = 0
+    for name in queries.topic_names(catalog):
+        try:
+            topic = queries.topic_named(catalog, name)
+            partitions = queries.partitions_of(catalog, topic.id, name)
+        except UnknownTopicError:
+            continue  # deleted meanwhile
+        topics += 1
+        for partition in partitions:
+            live = queries.live_files(catalog, topic.id, partition.partition)
+            problems += _offsets(topic, partition, live)
+            for file in live:
+                problems += _still_live(catalog, file, _file(root, stored, file, quick))
+                progress(file.facts.bytes)
+            files += len(live)
+            records += sum(f.facts.records for f in live)
+            size += sum(f.facts.bytes for f in live)
+    unknown = _unknown(catalog, stored)
+    old = [f for f in unknown if f.created_ms is None or f.created_ms <= now_ms - orphan_age_ms]
+    problems += [_orphan(f) for f in old]
+    return Report(topics, files, records, size, len(unknown) - len(old), tuple(problems))
+
+
+def _offsets(topic: TopicRow, p: PartitionRow, live: list[LogFile]) -> Iterator[Problem]:
+    where = f"{topic.name}-{p.partition}"
+    if not 0 <= p.log_start <= p.log_end or not p.log_start <= p.first_dirty <= p.log_end:
+        yield Problem(
+            "offsets", where,
+            f"log start {p.log_start}, first dirty {p.first_dirty}, log end {p.log_end}",
+        )  # fmt: skip
+    for file in live:
+        if not file.segment_base <= file.base_offset <= file.last_offset < p.log_end:
+            yield Problem(
+                "offsets", where,
+                f"{file.facts.path}: segment {file.segment_base}, offsets {file.base_offset} to "
+                f"{file.last_offset}, log end {p.log_end}",
+            )  # fmt: skip
+    for before, after in pairwise(live):
+        if after.base_offset <= before.last_offset or after.segment_base < before.segment_base:
+            yield Problem(
+                "offsets", where,
+                f"{before.facts.path} (to offset {before.last_offset}) and {after.facts.path} "
+                f"(from {after.base_offset}) overlap",
+            )  # fmt: skip
+
+
+def _file(
+    root: DataRoot, stored: dict[str, StoredFile], file: LogFile, quick: bool
+) -> Iterator[Problem]:
+    path = file.facts.path
+    found = stored[path].bytes if path in stored else root.size(path)
+    if found is None:
+        yield Problem(
+            "missing", file.where, f"{path}, offsets {file.base_offset} to {file.last_offset}"
+        )
+    elif found != file.facts.bytes:
+        yield Problem(
+            "corrupt", file.where, f"{path} has {found} bytes, the catalog says {file.facts.bytes}"
+        )
+    elif not quick:
+        try:
+            yield from _records(FileReader(root, file))
+        except BrokenFileError as error:
+            yield Problem("corrupt", file.where, f"{path} {error.problem}")
+
+
+def _records(reader: FileReader) -> Iterator[Problem]:
+    """Read it all, and count."""
+    file, facts = reader.file, reader.file.facts
+    tombstones = null_keys = 0
+    max_ms, last = -1, file.base_offset - 1
+    in_order = honest = True
+    for row_group in reader.row_groups(0, file.last_offset + 1):
+        table = reader.read(row_group, ["timestamp", "tombstone", "key", "value", "headers"])
+        offsets = table["offset"].to_numpy()
+        in_order &= bool(np.all(np.diff(offsets, prepend=last) > 0))
+        last = int(offsets[-1])
+        is_null = pc.is_null(table["value"])
+        honest &= pc.and_not(is_null, pc.is_null(table["key"])).equals(table["tombstone"])
+        tombstones += pc.sum(table["tombstone"]).as_py()
+        null_keys += table["key"].null_count
+        max_ms = max(max_ms, pc.max(table["timestamp"].cast(pa.int64())).as_py())
+    found = {
+        "last offset": last,
+        "tombstones": tombstones,
+        "null keys": null_keys,
+        "max timestamp": max_ms,
+    }
+    said = (file.last_offset, facts.tombstones, facts.null_keys, facts.max_ms)
+    for (what, is_there), expected in zip(found.items(), said, strict=True):
+        if is_there != expected:
+            yield Problem(
+                "wrong count",
+                file.where,
+                f"{facts.path}: {what} {is_there}, the catalog says {expected}",
+            )
+    if not in_order:
+        yield Problem("corrupt", file.where, f"{facts.path}: its offsets do not grow")
+    if not honest:
+        yield Problem("corrupt", file.where, f"{facts.path}: tombstones and null values differ")
+
+
+def _still_live(catalog: Catalog, file: LogFile, problems: Iterator[Problem]) -> list[Problem]:
+    found = list(problems)
+    return found if found and queries.is_live(catalog, file.facts.path) else []
+
+
+def _unknown(catalog: Catalog, stored: dict[str, StoredFile]) -> list[StoredFile]:
+    known, retired = queries.known_paths(catalog)
+    return [f for path, f in sorted(stored.items()) if path not in known and path not in retired]
+
+
+def _orphan(file: StoredFile) -> Problem:
+    if file.created_ms is None:
+        return Problem("orphan", file.path, "is no file of lastword's; move it elsewhere")
+    return Problem("orphan", file.path, "belongs to no commit; 'lastword gc' deletes it")

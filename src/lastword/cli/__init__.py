@@ -1,0 +1,72 @@
+"""The command line: `lastword …`. A command parses, calls one function, and renders the value."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from lastword import __version__
+from lastword.cli import configs, demo, records, topics, upkeep
+from lastword.cli.render import errors
+from lastword.errors import LastwordError
+
+app = typer.Typer(
+    name="lastword",
+    help="Kafka's compacted topics on plain files, cleaned by Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(topics.app, name="topics")
+app.add_typer(configs.app, name="configs")
+for command in (
+    records.produce,
+    records.consume,
+    upkeep.expire,
+    upkeep.gc,
+    upkeep.check,
+    demo.demo,
+):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit()
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the traceback of an error.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    context.obj = verbose
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 1 our error (one line), 2 usage, 130 interrupted."""
+    try:
+        app()
+    except LastwordError as error:
+        if "-v" in sys.argv or "--verbose" in sys.argv:
+            raise
+        errors.print(f"[bold red]error:[/] {error.__class__.__name__}: ", end="")
+        errors.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone; nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,86 @@
+"""Values on the screen: tables for people, JSON for programs; progress and errors on stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+_PIPED_WIDTH = 120
+
+errors = Console(stderr=True)
+
+
+def out() -> Console:
+    """The console for results."""
+    width = None if sys.stdout.isatty() else _PIPED_WIDTH
+    return Console(width=width, highlight=False)
+
+
+def show_json(value: Any) -> None:
+    """A value as one JSON document."""
+    print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def show_line(text: str) -> None:
+    """A line for people."""
+    out().print(text, markup=False, soft_wrap=True)
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
+    """A table; numbers stand to the right."""
+    table = Table(title=title or None, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        is_number = bool(rows) and all(isinstance(row[i], int) for row in rows)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(cell)) for cell in row))
+    out().print(table)
+
+
+def bytes_progress(what: str) -> Progress:
+    """A progress bar over bytes, on stderr."""
+    columns = (f"{what}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=errors, transient=True)
+
+
+def in_bytes(count: int) -> str:
+    """12 bytes, 3.4 kB, 1.2 MB: powers of ten."""
+    size = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def in_time(ms: int) -> str:
+    """2026-11-16 04:05:06.789Z."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return "" if value is None else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [f.name for f in dataclasses.fields(value)]
+        return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if hasattr(value, "_asdict"):
+        return _plain(value._asdict())
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,171 @@
+"""lastword topics create|list|describe|delete|add-partitions"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
+from lastword.cli.render import in_bytes, in_time, show_json, show_line, show_table
+from lastword.config import COMPACT
+from lastword.errors import TopicExistsError
+from lastword.topic import TopicDescription
+
+app = typer.Typer(help="Create, list, describe, delete topics.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The topic's name.")]
+
+
+@app.command()
+def create(
+    name: Name,
+    partitions: Annotated[int, typer.Option(help="How many partitions.")] = 1,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", help="A setting, KEY=VALUE; again for more. See: configs alter."),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do nothing if it is there already.")
+    ] = False,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a topic; the store too, if it is not there."""
+    with opened(store, create=True) as opened_store:
+        try:
+            topic = opened_store.create_topic(name, partitions, pairs(config or []))
+        except TopicExistsError:
+            if not if_not_exists:
+                raise
+            topic, made = opened_store.topic(name), False
+        else:
+            made = True
+        if as_json:
+            show_json({"name": name, "created": made, "partitions": topic.partitions})
+        elif made:
+            policy = ",".join(sorted(topic.config.cleanup_policy)) or "keep for ever"
+            show_line(f"created topic {name}: {partitions} partition(s), {policy}")
+        else:
+            show_line(f"topic {name} exists already")
+
+
+@app.command("list")
+def list_topics(store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """List all topics."""
+    with opened(store) as opened_store:
+        found = [opened_store.topic(name).describe() for name in opened_store.topics()]
+    if as_json:
+        show_json(
+            [
+                {
+                    "name": t.name,
+                    "partitions": len(t.partitions),
+                    "records": t.records,
+                    "bytes": t.bytes,
+                }
+                for t in found
+            ]
+        )
+        return
+    show_table(
+        ["topic", "partitions", "records", "size", "policy"],
+        [(t.name, len(t.partitions), t.records, in_bytes(t.bytes), _policy(t)) for t in found],
+    )
+
+
+@app.command()
+def describe(
+    names: Annotated[list[str], typer.Argument(help="The topics.")],
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the anatomy of topics: partitions, offsets, segments."""
+    with opened(store) as opened_store:
+        found = [opened_store.topic(name).describe() for name in names]
+    if as_json:
+        show_json(found)
+        return
+    for description in found:
+        show_anatomy(description)
+
+
+@app.command()
+def delete(
+    name: Name, dry_run: DryRun = False, store: StoreUrl = None, as_json: AsJson = False
+) -> None:
+    """Delete a topic. Its bytes go after file.delete.delay.ms, by gc."""
+    with opened(store) as opened_store:
+        topic = opened_store.topic(name)
+        description = topic.describe()
+        if not dry_run:
+            topic.delete()
+    if as_json:
+        sizes = {"records": description.records, "bytes": description.bytes}
+        show_json({"name": name, "deleted": not dry_run, **sizes})
+        return
+    verb = "would delete" if dry_run else "deleted"
+    show_line(f"{verb} topic {name}: {description.records} records, {in_bytes(description.bytes)}")
+
+
+@app.command()
+def add_partitions(
+    name: Name,
+    count: Annotated[int, typer.Argument(help="How many partitions it shall have.")],
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Grow a topic. Keys may land in other partitions from then on."""
+    with opened(store) as opened_store:
+        opened_store.topic(name).add_partitions(count)
+    if as_json:
+        show_json({"name": name, "partitions": count})
+    else:
+        show_line(
+            f"topic {name} has {count} partitions; keys may land in other partitions from now on"
+        )
+
+
+def show_anatomy(topic: TopicDescription) -> None:
+    """A topic's partitions and segments, as tables."""
+    show_line(
+        f"topic {topic.name}: {len(topic.partitions)} partition(s), {topic.records} records, "
+        f"{in_bytes(topic.bytes)}, policy {_policy(topic)}"
+    )
+    for p in topic.partitions:
+        bounds = f"log start {p.log_start}, first dirty {p.first_dirty}, log end {p.log_end}"
+        if not p.segments:
+            show_line(f"partition {p.partition}: {bounds}, no records")
+            continue
+        rows = [
+            (
+                s.base,
+                s.last_offset,
+                s.records,
+                s.tombstones,
+                s.files,
+                s.bytes,
+                in_time(s.max_ms),
+                "active" if s.is_active else "",
+            )
+            for s in p.segments
+        ]
+        show_table(
+            [
+                "segment",
+                "last offset",
+                "records",
+                "tombstones",
+                "files",
+                "bytes",
+                "newest record",
+                "",
+            ],
+            rows,
+            title=f"partition {p.partition}: {bounds}",
+        )
+
+
+def _policy(topic: TopicDescription) -> str:
+    policy = next(s.value for s in topic.settings if s.key == "cleanup.policy")
+    return policy or f"neither {COMPACT} nor delete"

@@ -1,0 +1,179 @@
+"""Everything that lastword raises on purpose.
+
+    LastwordError
+    ├── StoreError                    the store as a whole cannot be used
+    │   ├── NotAStoreError            nothing of ours is at that address
+    │   ├── CatalogVersionError       made by another version of lastword
+    │   ├── CatalogError              the database refused or went away
+    │   └── StorageError              the file system refused: disk full, no permission
+    ├── UnknownTopicError             no such topic, or no such partition of it
+    ├── TopicExistsError
+    ├── InvalidTopicError             a name or a number of partitions that cannot be
+    ├── InvalidConfigError            an unknown setting, or a value out of its bounds
+    ├── InvalidRecordError            records that the topic does not take; nothing was appended
+    ├── OffsetOutOfRangeError         a position outside [log start, log end]
+    ├── PolicyViolationError          the topic's cleanup.policy forbids it
+    ├── BrokenFileError               a file of the log is missing or corrupt
+    ├── StaleWriterError              an exactly-once writer that another one has overtaken
+    ├── ConflictError                 the log changed under an operation, which changed nothing
+    └── FlushError                    a producer could not append; the records are kept
+
+Facts are attributes; the sentence is made from them. Errors of SQLAlchemy, Arrow and the
+operating system are translated where they enter: in `catalog.engine` and `files.root`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LastwordError(Exception):
+    """The root of all errors raised by lastword."""
+
+
+class StoreError(LastwordError):
+    """The store as a whole cannot be used."""
+
+
+class NotAStoreError(StoreError):
+    """Nothing of ours is at that address."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        super().__init__(f"{address}: {problem}")
+
+
+class CatalogVersionError(StoreError):
+    """The catalog was made by another version of lastword."""
+
+    def __init__(self, address: str, found: int, expected: int) -> None:
+        self.address, self.found, self.expected = address, found, expected
+        advice = (
+            "upgrade lastword to open it"
+            if found > expected
+            else "open it with the version of lastword that made it"
+        )
+        super().__init__(
+            f"{address}: its catalog has schema version {found}, "
+            f"this lastword reads version {expected}; {advice}"
+        )
+
+
+class CatalogError(StoreError):
+    """The catalog's database refused, or went away."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        super().__init__(f"catalog of {address}: {problem}")
+
+
+class StorageError(StoreError):
+    """The file system below the store refused."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {problem}")
+
+
+class UnknownTopicError(LastwordError):
+    """No such topic, or no such partition of it."""
+
+    def __init__(
+        self, topic: str, partition: int | None = None, *, known: Iterable[str] = ()
+    ) -> None:
+        self.topic, self.partition = topic, partition
+        if partition is None:
+            sentence = f"no topic {topic!r}{did_you_mean(topic, known)}"
+        else:
+            sentence = f"topic {topic!r} has no partition {partition}"
+        super().__init__(sentence)
+
+
+class TopicExistsError(LastwordError):
+    """A topic of that name is there already."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic!r} exists already; delete it first, or alter it")
+
+
+class InvalidTopicError(LastwordError):
+    """A topic's name, or its number of partitions, cannot be."""
+
+
+class InvalidConfigError(LastwordError):
+    """An unknown setting, or a value that it does not take."""
+
+
+class InvalidRecordError(LastwordError):
+    """Records that the topic does not take; nothing of the append was written."""
+
+    def __init__(self, problem: str, indexes: Iterable[int] = ()) -> None:
+        self.indexes = tuple(int(i) for i in indexes)
+        super().__init__(problem)
+
+
+class OffsetOutOfRangeError(LastwordError):
+    """A position outside [log start, log end]."""
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, log_start: int, log_end: int
+    ) -> None:
+        self.topic, self.partition, self.offset = topic, partition, offset
+        self.log_start, self.log_end = log_start, log_end
+        side = "below log start" if offset < log_start else "beyond log end"
+        super().__init__(
+            f"{topic}-{partition}: offset {offset} is {side}; "
+            f"valid positions are {log_start} to {log_end}"
+        )
+
+
+class PolicyViolationError(LastwordError):
+    """The topic's cleanup.policy forbids it."""
+
+
+class BrokenFileError(LastwordError):
+    """A file of the log is missing or corrupt. `name` is its path below the data root."""
+
+    def __init__(
+        self, path: str, problem: str, name: str, where: str, offsets: tuple[int, int]
+    ) -> None:
+        self.path, self.problem, self.name = path, problem, name
+        self.where, self.offsets = where, offsets
+        super().__init__(
+            f"{path} ({where}, offsets {offsets[0]} to {offsets[1]}) {problem}; "
+            "'lastword check' lists all that is broken"
+        )
+
+
+class StaleWriterError(LastwordError):
+    """An exactly-once writer came with a version older than the last one appended."""
+
+    def __init__(self, writer_id: str, version: int, last_version: int) -> None:
+        self.writer_id, self.version, self.last_version = writer_id, version, last_version
+        super().__init__(
+            f"writer {writer_id!r} appended version {last_version} already, so version {version} "
+            "is refused; versions must grow, and another process may be writing under this id"
+        )
+
+
+class ConflictError(LastwordError):
+    """The log changed under an operation, which therefore changed nothing."""
+
+
+class FlushError(LastwordError):
+    """A producer could not append; the records are kept and the next flush tries again."""
+
+    def __init__(self, pending: int, cause: BaseException) -> None:
+        self.pending = pending
+        super().__init__(
+            f"flush failed, {pending} record(s) pending: {cause} "
+            "(flush() tries again, take_pending() hands them back)"
+        )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """'; did you mean "x"?' for the known word nearest to this one, or nothing."""
+    nearest = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -1,0 +1,222 @@
+"""Read a partition, in offset order, in bounded memory.
+
+A reader plans a page of files at a time from its position. A file that has been retired under it,
+and whose bytes are gone, sends it back to plan again from where it is: offsets are for ever, so
+the new files hold what the old ones held, less what was obsolete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lastword.catalog import queries
+from lastword.catalog.engine import Catalog
+from lastword.errors import BrokenFileError, InvalidRecordError, OffsetOutOfRangeError, did_you_mean
+from lastword.files.parquet import HEADERS, TIMESTAMP, FileReader
+from lastword.files.root import DataRoot
+from lastword.model import LogFile, Record, TopicRow
+
+COLUMNS = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", TIMESTAMP, nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+_PAGE_FILES = 1_000
+_THREADS = min(4, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Span:
+    """What to read: offsets [start, end) of a partition, `limit` records of them at most."""
+
+    partition: int
+    start: int
+    end: int
+    limit: int | None = None
+    from_log_start: bool = False  # the start follows log start until the first record is read
+
+
+class Reader:
+    """Records of a topic, in offset order within a partition: iterable, or as Arrow.
+
+    It ends at the log end of the moment it was made. Each iteration starts anew.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        root: DataRoot,
+        topic: TopicRow,
+        spans: Sequence[Span],
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self._catalog, self._root, self._topic, self._spans = catalog, root, topic, spans
+        self.columns = _known_columns(columns)
+        self.schema = pa.schema([COLUMNS.field(name) for name in self.columns])
+
+    def __iter__(self) -> Iterator[Record]:
+        for batch in self.batches():
+            yield from to_records(batch)
+
+    def to_arrow(self) -> pa.Table:
+        """All of it as one table, in memory."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The records as Arrow batches of some megabytes."""
+        for span in self._spans:
+            yield from self._partition(span)
+
+    def _partition(self, span: Span) -> Iterator[pa.RecordBatch]:
+        while span.start < span.end and span.limit != 0:
+            row, files = queries.read_plan(
+                self._catalog,
+                self._topic.id,
+                self._topic.name,
+                span.partition,
+                (span.start, span.end),
+                _PAGE_FILES,
+            )
+            if span.start < row.log_start:
+                if not span.from_log_start:
+                    raise OffsetOutOfRangeError(
+                        self._topic.name, span.partition, span.start, row.log_start, row.log_end
+                    )
+                span = replace(span, start=row.log_start)
+                continue
+            try:
+                for table in self._tables(files, span):
+                    for batch in table.to_batches():
+                        yield self._shown(batch, span.partition)
+                    span = _advanced(span, table)
+                    if span.limit == 0:
+                        return
+            except BrokenFileError as error:
+                if queries.is_live(self._catalog, error.name):
+                    raise
+                continue
+            if len(files) < _PAGE_FILES:
+                return
+            span = replace(span, start=files[-1].last_offset + 1)
+
+    def _tables(self, files: Sequence[LogFile], span: Span) -> Iterator[pa.Table]:
+        """The span's rows, a row group at a time."""
+        stored = [name for name in self.columns if name not in ("partition", "offset")]
+        row_groups = (
+            partial(_read_within, reader, row_group, stored, span)
+            for reader in (FileReader(self._root, file) for file in files)
+            for row_group in reader.row_groups(span.start, span.end)
+        )
+        if span.limit is None:
+            yield from _read_ahead(row_groups)
+            return
+        left = span.limit
+        for read in row_groups:
+            table = read().slice(0, left)
+            yield table
+            left -= table.num_rows
+            if left == 0:
+                return
+
+    def _shown(self, batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+        numbers = pa.array(np.full(batch.num_rows, partition, np.int32))
+        arrays = [numbers if n == "partition" else batch.column(n) for n in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def to_records(batch: pa.RecordBatch) -> Iterator[Record]:
+    """The rows of a batch as Records; columns that it lacks are None."""
+    none = [None] * batch.num_rows
+
+    def column(name: str) -> list[Any]:
+        return batch.column(name).to_pylist() if name in batch.schema.names else none
+
+    stamps = none
+    if "timestamp" in batch.schema.names:
+        stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    headers = [
+        tuple((h["key"], h["value"]) for h in row) if row else () for row in column("headers")
+    ]
+    columns = (column("key"), column("value"), stamps, headers, column("partition"))
+    return map(Record, *columns, column("offset"))
+
+
+def first_offset_since(
+    catalog: Catalog, root: DataRoot, topic: TopicRow, number: int, timestamp_ms: int
+) -> int | None:
+    """The first offset whose record is as young as that; None if there is none."""
+    row = queries.partition_of(catalog, topic.id, topic.name, number)
+    while True:
+        start = row.log_start
+        file = queries.first_file_from(catalog, topic.id, number, start, timestamp_ms)
+        if file is None:
+            return None
+        span = Span(number, max(start, file.base_offset), file.last_offset + 1)
+        reader = Reader(catalog, root, topic, [span], ["offset", "timestamp"])
+        for batch in reader.batches():
+            young = np.flatnonzero(
+                batch.column("timestamp").cast(pa.int64()).to_numpy() >= timestamp_ms
+            )
+            if young.size:
+                return int(batch.column("offset")[int(young[0])].as_py())
+        row = replace(row, log_start=file.last_offset + 1)
+
+
+def _read_within(reader: FileReader, row_group: int, stored: Sequence[str], span: Span) -> pa.Table:
+    """The row group, cut to the offsets of the span."""
+    table = reader.read(row_group, stored)
+    offsets = table["offset"].to_numpy()
+    first, last = np.searchsorted(offsets, [span.start, span.end])
+    return table.slice(first, last - first)
+
+
+def _read_ahead(reads: Iterator[Callable[[], pa.Table]]) -> Iterator[pa.Table]:
+    """Do the reads on other threads, a few ahead, and yield what they read in order."""
+    first = list(islice(reads, 2))
+    if len(first) < 2:
+        yield from (read() for read in first)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        ahead = deque(pool.submit(read) for read in first)
+        try:
+            for read in reads:
+                if len(ahead) > _THREADS:
+                    yield ahead.popleft().result()
+                ahead.append(pool.submit(read))
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+def _advanced(span: Span, table: pa.Table) -> Span:
+    if table.num_rows == 0:
+        return span
+    limit = None if span.limit is None else span.limit - table.num_rows
+    last = table["offset"][-1].as_py()
+    return replace(span, start=last + 1, limit=limit, from_log_start=False)
+
+
+def _known_columns(columns: Sequence[str] | None) -> list[str]:
+    if columns is None:
+        return list(COLUMNS.names)
+    for name in columns:
+        if name not in COLUMNS.names:
+            raise InvalidRecordError(f"no column {name!r}{did_you_mean(name, COLUMNS.names)}")
+    return list(columns)

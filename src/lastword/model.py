@@ -1,0 +1,163 @@
+"""The nouns of the log, as frozen values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from lastword.config import TopicConfig
+from lastword.errors import InvalidTopicError
+
+Header = tuple[str, bytes | None]
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class Record(NamedTuple):
+    """One record. To append, give any prefix of the fields; text is encoded as UTF-8.
+
+    A record that was read carries bytes, milliseconds, its partition and its offset. Appended
+    again, it is partitioned anew: `partition` only counts where there is no `offset`.
+    """
+
+    key: bytes | str | None
+    value: bytes | str | None
+    timestamp: int | datetime | None = None
+    headers: tuple[Header, ...] = ()
+    partition: int | None = None
+    offset: int | None = None
+
+    @property
+    def is_tombstone(self) -> bool:
+        return self.key is not None and self.value is None
+
+
+class Writer(NamedTuple):
+    """An exactly-once writer: appending the same version again is a no-op.
+
+    Versions count per id and topic; topic 0 stands for appends over several topics. A session is
+    an id that a producer gave itself, which may be forgotten when it is gone.
+    """
+
+    id: str
+    version: int
+    topic_id: int = 0
+    is_session: bool = False
+
+
+@dataclass(frozen=True)
+class TopicRow:
+    """A topic as the catalog knows it, with its effective settings."""
+
+    id: int
+    name: str
+    partitions: int
+    config: TopicConfig
+
+
+@dataclass(frozen=True)
+class PartitionRow:
+    """A partition's offsets, and what decides when its active segment is rolled."""
+
+    topic_id: int
+    partition: int
+    log_start: int
+    log_end: int
+    first_dirty: int
+    active_base: int
+    active_bytes: int
+    active_first_ms: int | None  # timestamp of the active segment's first record
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What the writer of a file knows of it, before offsets are given out."""
+
+    path: str  # below the store's data root
+    records: int
+    last_delta: int  # offset of its last record, counted from the file's base offset
+    bytes: int
+    tombstones: int
+    null_keys: int
+    first_ms: int  # timestamp of its first record
+    max_ms: int
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A written file that no commit has taken yet, and where it should go."""
+
+    topic_id: int
+    partition: int
+    facts: FileFacts
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A live file of the log."""
+
+    topic: str
+    partition: int
+    segment_base: int
+    base_offset: int
+    last_offset: int
+    facts: FileFacts
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of neighbouring files, named by its base offset."""
+
+    base: int
+    last_offset: int
+    files: int
+    records: int
+    bytes: int
+    tombstones: int
+    first_ms: int
+    max_ms: int
+    is_active: bool
+
+
+class AppendedRange(NamedTuple):
+    """Where the records of one append went in one partition: offsets base to last, inclusive."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """What an append did. `is_repeat`: an exactly-once writer had done it before."""
+
+    ranges: tuple[AppendedRange, ...]
+    is_repeat: bool = False
+
+    @property
+    def records(self) -> int:
+        return sum(r.last_offset - r.base_offset + 1 for r in self.ranges)
+
+
+def valid_topic_name(name: str) -> str:
+    """The name, if Kafka would take it."""
+    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidTopicError(
+            f"topic name {name!r} is not valid: 1 to 249 of the characters a-z A-Z 0-9 . _ -, "
+            "and neither '.' nor '..'"
+        )
+    return name
+
+
+def valid_partition_count(count: int) -> int:
+    """The count, if a topic can have so many partitions."""
+    if not 1 <= count <= 10_000:
+        raise InvalidTopicError(f"a topic has 1 to 10000 partitions, not {count}")
+    return count

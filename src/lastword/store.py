@@ -1,0 +1,194 @@
+"""A store: a catalog, a data root and a clock; the door to its topics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from lastword import address as addresses
+from lastword import check, garbage, retention
+from lastword.address import Address, without_secrets
+from lastword.catalog import commits, queries, topics
+from lastword.catalog.engine import Catalog, open_postgres, open_sqlite
+from lastword.check import Progress, Report
+from lastword.clock import Clock, system_clock
+from lastword.config import Setting
+from lastword.errors import NotAStoreError
+from lastword.files.root import DataRoot, make_durable_folder, translated
+from lastword.foundation import Foundation
+from lastword.garbage import GarbageFile
+from lastword.producer import Producer
+from lastword.retention import Expire
+from lastword.topic import Topic
+
+CATALOG_FILE = "catalog.db"
+_DATA_FOLDER = "data"
+
+
+class Store:
+    """An open store. Made by `lastword.open`; safe to use from several threads."""
+
+    def __init__(self, shown: str, base: Foundation) -> None:
+        self.url, self.base = shown, base
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the catalog's connections."""
+        self.base.catalog.close()
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> Topic:
+        """A new topic; settings have Kafka's names."""
+        row = topics.create_topic(
+            self.base.catalog, name, partitions, config or {}, self.base.clock()
+        )
+        return Topic(self.base, row)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name; UnknownTopicError if there is none."""
+        return Topic(self.base, queries.topic_named(self.base.catalog, name))
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return queries.topic_names(self.base.catalog)
+
+    def settings(self) -> list[Setting]:
+        """The store's own settings: the cleaner's, and the defaults for its topics."""
+        return topics.describe_store(self.base.catalog)
+
+    def alter(self, changes: Mapping[str, object]) -> None:
+        """Set settings of the store; None as value goes back to the default."""
+        topics.alter_store(self.base.catalog, changes, self.base.clock())
+
+    def producer(self, *, batch_bytes: int = 16 << 20, linger_ms: int = 1_000) -> Producer:
+        """A producer for any topics of this store; use it as a context manager."""
+        return Producer(self.base, batch_bytes=batch_bytes, linger_ms=linger_ms)
+
+    def expire(self, *names: str, dry_run: bool = False) -> list[Expire]:
+        """Run retention on these topics, or on all; what was dropped, or would be."""
+        rows = [self.topic(name).row for name in names or self.topics()]
+        return retention.expire(self.base.catalog, rows, self.base.clock(), dry_run=dry_run)
+
+    def gc(
+        self, *, orphan_age_ms: int = garbage.ORPHAN_AGE_MS, dry_run: bool = False
+    ) -> list[GarbageFile]:
+        """Delete retired files whose grace is over, and orphans; what was deleted, or would be."""
+        now_ms = self.base.clock()
+        if dry_run:
+            return garbage.find(self.base.catalog, self.base.root, now_ms, orphan_age_ms)
+        expiration_ms = topics.store_settings(self.base.catalog).producer_id_expiration_ms
+        commits.forget_writers(self.base.catalog, before_ms=now_ms - expiration_ms)
+        return garbage.collect(self.base.catalog, self.base.root, now_ms, orphan_age_ms)
+
+    def check(
+        self,
+        *,
+        quick: bool = False,
+        orphan_age_ms: int = garbage.ORPHAN_AGE_MS,
+        progress: Progress = lambda _: None,
+    ) -> Report:
+        """Compare catalog and files; `quick` does not read the records."""
+        return check.check(
+            self.base.catalog,
+            self.base.root,
+            self.base.clock(),
+            quick=quick,
+            progress=progress,
+            orphan_age_ms=orphan_age_ms,
+        )
+
+
+def open_store(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    clock: Clock = system_clock,
+    create: bool = True,
+) -> Store:
+    """Open the store at this URL, else at `LASTWORD_STORE`; make it if it is not there.
+
+    With `create=False`, an address where no store is raises NotAStoreError.
+    """
+    if url is None:
+        url = os.environ.get("LASTWORD_STORE", "")
+        if not url:
+            raise NotAStoreError("no store", "give its URL or set LASTWORD_STORE")
+    address = addresses.parse(url)
+    catalog = _folder_catalog(address, create) if address.folder else _postgres_catalog(address)
+    try:
+        recorded = catalog.data_root()
+        if recorded is None:
+            if not create:
+                raise NotAStoreError(address.shown, "no store is there")
+            catalog.create_schema(_new_data_root(address), clock())
+            recorded = catalog.data_root() or ""
+        root = DataRoot(_usable_root(address, recorded), folder=address.folder or "")
+        return Store(address.shown, Foundation(catalog, root, clock))
+    except BaseException:
+        catalog.close()
+        raise
+
+
+def _folder_catalog(address: Address, create: bool) -> Catalog:
+    folder = address.folder or ""
+    path = os.path.join(folder, CATALOG_FILE)
+    if not os.path.exists(path):
+        _refuse_strange_folder(address, create)
+        with translated(folder):
+            make_durable_folder(folder)
+    return open_sqlite(path, address.shown)
+
+
+def _refuse_strange_folder(address: Address, create: bool) -> None:
+    folder = address.folder or ""
+    if not os.path.exists(folder):
+        if not create:
+            raise NotAStoreError(address.shown, "no store is there")
+        return
+    if not os.path.isdir(folder):
+        raise NotAStoreError(address.shown, "is a file; a store is a folder or postgresql://…")
+    with translated(folder):
+        strangers = [name for name in os.listdir(folder) if not name.startswith(CATALOG_FILE)]
+    if strangers or not create:
+        holds = f"it holds {sorted(strangers)[0]!r} and " if strangers else "it is empty: "
+        raise NotAStoreError(
+            address.shown,
+            f"is not a store: {holds}no {CATALOG_FILE}; give a folder that is empty or new",
+        )
+
+
+def _postgres_catalog(address: Address) -> Catalog:
+    assert address.postgres is not None
+    return open_postgres(address.postgres, address.pg_schema, address.shown)
+
+
+def _new_data_root(address: Address) -> str:
+    """What the catalog records: no credentials, and relative to the folder if it lies inside."""
+    if address.data_root:
+        return without_secrets(address.data_root)
+    if address.folder:
+        return _DATA_FOLDER
+    raise NotAStoreError(
+        address.shown,
+        "no store is there yet; to make one, add ?data_root= with the folder or s3:// URL for its files",
+    )
+
+
+def _usable_root(address: Address, recorded: str) -> str:
+    """The data root to use: the recorded one, with the credentials of the address if it has any."""
+    if address.data_root is None:
+        return recorded
+    if without_secrets(address.data_root) != recorded:
+        raise NotAStoreError(
+            address.shown,
+            f"its data root is {recorded}, not {without_secrets(address.data_root)}; leave it out",
+        )
+    return address.data_root

@@ -1,0 +1,206 @@
+"""A topic: append, read, roll, alter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lastword.catalog import commits, queries, topics
+from lastword.config import Setting, TopicConfig
+from lastword.errors import OffsetOutOfRangeError, PolicyViolationError
+from lastword.foundation import Foundation
+from lastword.log import batch, read
+from lastword.log.append import Batch
+from lastword.log.append import append as append_batches
+from lastword.log.read import Reader, Span
+from lastword.model import AppendResult, PartitionRow, Record, Segment, TopicRow, Writer
+
+
+@dataclass(frozen=True)
+class PartitionDescription:
+    """The anatomy of one partition."""
+
+    partition: int
+    log_start: int
+    log_end: int
+    first_dirty: int
+    segments: tuple[Segment, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(s.records for s in self.segments)
+
+    @property
+    def bytes(self) -> int:
+        return sum(s.bytes for s in self.segments)
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """A topic as `describe` shows it."""
+
+    name: str
+    partitions: tuple[PartitionDescription, ...]
+    settings: tuple[Setting, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(p.records for p in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(p.bytes for p in self.partitions)
+
+
+class Topic:
+    """A handle on one topic of a store. Cheap; it goes stale when the topic is deleted."""
+
+    def __init__(self, base: Foundation, row: TopicRow) -> None:
+        self._base, self._id, self.name = base, row.id, row.name
+        self._keyless = 0
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r})"
+
+    @property
+    def row(self) -> TopicRow:
+        """The topic as the catalog has it now."""
+        return queries.topic_by_id(self._base.catalog, self._id, self.name)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return self.row.partitions
+
+    @property
+    def config(self) -> TopicConfig:
+        """Its effective settings."""
+        return self.row.config
+
+    def append(
+        self,
+        records: Iterable[Record | tuple[Any, ...]] | Any,
+        *,
+        writer: tuple[str, int] | None = None,
+    ) -> AppendResult:
+        """Append records, all or nothing; they are durable when this returns.
+
+        `records`: (key, value[, timestamp[, headers[, partition]]]) tuples, Records, or an Arrow
+        table with such columns. `writer`: an id and a version that grows with each append; the
+        same version again appends nothing and returns the first result.
+        """
+        by = None if writer is None else Writer(*writer, topic_id=self._id)
+        now_ms = self._base.clock()
+        prepared = self.prepare(records, now_ms)
+        return append_batches(self._base.catalog, self._base.root, [prepared], now_ms, by)
+
+    def prepare(self, records: Any, now_ms: int) -> Batch:
+        """The records checked against the topic's settings, each with its partition."""
+        row = self.row
+        table = batch.to_table(records)
+        ready = batch.checked(table, row, now_ms, self._keyless)
+        self._keyless += table["key"].null_count
+        return Batch(row, ready)
+
+    def read(
+        self,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Reader:
+        """Read a partition from `start` (else log start) up to `end` (else log end), exclusive.
+
+        Without a partition: all of them, one after the other. A start at a removed offset reads
+        on from the next record; one outside [log start, log end] is an OffsetOutOfRangeError.
+        """
+        if partition is None and not start is end is limit is None:
+            raise ValueError("start, end and limit count within a partition: say which")
+        rows = queries.partitions_of(self._base.catalog, self._id, self.name)
+        if partition is not None:
+            rows = [self._partition(partition)]
+        spans = [self._span(row, start, end, limit) for row in rows]
+        return Reader(self._base.catalog, self._base.root, self.row, spans, columns)
+
+    def offsets(self) -> dict[int, tuple[int, int]]:
+        """Log start and log end of every partition."""
+        rows = queries.partitions_of(self._base.catalog, self._id, self.name)
+        return {row.partition: (row.log_start, row.log_end) for row in rows}
+
+    def offset_for_timestamp(self, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset whose record is not older than that; None if all are older."""
+        return read.first_offset_since(
+            self._base.catalog, self._base.root, self.row, partition, timestamp_ms
+        )
+
+    def roll(self, partition: int | None = None) -> list[int]:
+        """Close the active segment of a partition, or of all; which partitions were rolled."""
+        return commits.commit_roll(self._base.catalog, self.row, partition, self._base.clock())
+
+    def alter(self, changes: Mapping[str, object]) -> None:
+        """Set settings; None as value goes back to the default."""
+        topics.alter_topic(self._base.catalog, self.row, changes, self._base.clock())
+
+    def add_partitions(self, count: int) -> None:
+        """Grow to `count` partitions. Keys may land in other partitions from then on."""
+        topics.add_partitions(self._base.catalog, self.row, count, self._base.clock())
+
+    def delete(self) -> None:
+        """Delete the topic; its bytes go after `file.delete.delay.ms`."""
+        topics.delete_topic(self._base.catalog, self.row, self._base.clock())
+
+    def delete_records(self, partition: int, before: int) -> int:
+        """Raise log start to `before` (-1: log end); the new log start. Needs the delete policy."""
+        row = self.row
+        if not row.config.is_delete:
+            raise PolicyViolationError(
+                f"topic {self.name!r} has cleanup.policy={','.join(sorted(row.config.cleanup_policy))}; "
+                "delete_records needs 'delete' in it"
+            )
+        bounds = self._partition(partition)
+        log_start = bounds.log_end if before == -1 else before
+        if not 0 <= log_start <= bounds.log_end:
+            raise OffsetOutOfRangeError(
+                self.name, partition, log_start, bounds.log_start, bounds.log_end
+            )
+        now_ms = self._base.clock()
+        commits.commit_log_start(
+            self._base.catalog, row, partition, log_start, now_ms, "delete_records"
+        )
+        return max(log_start, bounds.log_start)
+
+    def describe(self) -> TopicDescription:
+        """Partitions, segments and settings."""
+        catalog, row = self._base.catalog, self.row
+        segments = queries.segments(catalog, self._id)
+        return TopicDescription(
+            name=self.name,
+            partitions=tuple(
+                PartitionDescription(
+                    partition=p.partition,
+                    log_start=p.log_start,
+                    log_end=p.log_end,
+                    first_dirty=p.first_dirty,
+                    segments=tuple(segments.get(p.partition, ())),
+                )
+                for p in queries.partitions_of(catalog, self._id, self.name)
+            ),
+            settings=tuple(topics.describe_topic(catalog, row)),
+        )
+
+    def _partition(self, number: int) -> PartitionRow:
+        return queries.partition_of(self._base.catalog, self._id, self.name, number)
+
+    def _span(
+        self, row: PartitionRow, start: int | None, end: int | None, limit: int | None
+    ) -> Span:
+        first = row.log_start if start is None else start
+        if not row.log_start <= first <= row.log_end:
+            raise OffsetOutOfRangeError(self.name, row.partition, first, row.log_start, row.log_end)
+        if (end is not None and end < first) or (limit is not None and limit < 0):
+            raise ValueError(f"nothing lies between start {first} and end {end}, limit {limit}")
+        last = row.log_end if end is None else min(end, row.log_end)
+        return Span(row.partition, first, last, limit, from_log_start=start is None)
