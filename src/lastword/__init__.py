@@ -1,6 +1,6 @@
 """lastword: Kafka's compacted topics on plain files, cleaned by Spark."""
 
-from importlib.metadata import version
+from importlib.metadata import version as _version
 
 from lastword.errors import LastwordError
 from lastword.log.read import Reader
@@ -10,7 +10,7 @@ from lastword.store import Store
 from lastword.store import open_store as open
 from lastword.topic import Topic
 
-__version__ = version("lastword")
+__version__ = _version("lastword")
 
 __all__ = [
     "AppendResult",

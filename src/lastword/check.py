@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lastword.catalog import queries
 from lastword.catalog.engine import Catalog
+from lastword.config import LONG_MAX
 from lastword.errors import BrokenFileError, UnknownTopicError
 from lastword.files.parquet import FileReader
 from lastword.files.root import DataRoot, StoredFile
@@ -127,33 +128,30 @@ def _file(
 def _records(reader: FileReader) -> Iterator[Problem]:
     """Read it all, and count."""
     file, facts = reader.file, reader.file.facts
-    tombstones = null_keys = 0
+    records = tombstones = null_keys = 0
     max_ms, last = -1, file.base_offset - 1
     in_order = honest = True
-    for row_group in reader.row_groups(0, file.last_offset + 1):
+    for row_group in reader.row_groups(0, LONG_MAX):
         table = reader.read(row_group, ["timestamp", "tombstone", "key", "value", "headers"])
         offsets = table["offset"].to_numpy()
         in_order &= bool(np.all(np.diff(offsets, prepend=last) > 0))
         last = int(offsets[-1])
-        is_null = pc.is_null(table["value"])
-        honest &= pc.and_not(is_null, pc.is_null(table["key"])).equals(table["tombstone"])
+        is_tombstone = pc.and_not(pc.is_null(table["value"]), pc.is_null(table["key"]))
+        honest &= is_tombstone.equals(table["tombstone"])
+        records += table.num_rows
         tombstones += pc.sum(table["tombstone"]).as_py()
         null_keys += table["key"].null_count
         max_ms = max(max_ms, pc.max(table["timestamp"].cast(pa.int64())).as_py())
-    found = {
-        "last offset": last,
-        "tombstones": tombstones,
-        "null keys": null_keys,
-        "max timestamp": max_ms,
-    }
-    said = (file.last_offset, facts.tombstones, facts.null_keys, facts.max_ms)
-    for (what, is_there), expected in zip(found.items(), said, strict=True):
-        if is_there != expected:
-            yield Problem(
-                "wrong count",
-                file.where,
-                f"{facts.path}: {what} {is_there}, the catalog says {expected}",
-            )
+    for what, found, said in (
+        ("records", records, facts.records),
+        ("last offset", last, file.last_offset),
+        ("tombstones", tombstones, facts.tombstones),
+        ("null keys", null_keys, facts.null_keys),
+        ("max timestamp", max_ms, facts.max_ms),
+    ):
+        if found != said:
+            detail = f"{facts.path}: {what} {found}, the catalog says {said}"
+            yield Problem("wrong count", file.where, detail)
     if not in_order:
         yield Problem("corrupt", file.where, f"{facts.path}: its offsets do not grow")
     if not honest:

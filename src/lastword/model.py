@@ -83,6 +83,7 @@ class FileFacts:
     null_keys: int
     first_ms: int  # timestamp of its first record
     max_ms: int
+    footer_crc: int  # of the bytes that say where everything is
 
 
 @dataclass(frozen=True)

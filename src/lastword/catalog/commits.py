@@ -225,6 +225,7 @@ def _append_to(
                 "null_keys": facts.null_keys,
                 "first_ms": facts.first_ms,
                 "max_ms": facts.max_ms,
+                "footer_crc": facts.footer_crc,
                 "path": facts.path,
                 "added_commit": commit_id,
             }

@@ -219,6 +219,7 @@ def log_file(row: Row[Any]) -> LogFile:
             null_keys=row.null_keys,
             first_ms=row.first_ms,
             max_ms=row.max_ms,
+            footer_crc=row.footer_crc,
         ),
     )
 

@@ -92,6 +92,7 @@ file = Table(
     Column("null_keys", Long, nullable=False),
     Column("first_ms", Long, nullable=False),
     Column("max_ms", Long, nullable=False),
+    Column("footer_crc", Long, nullable=False),
     Column("path", Text, nullable=False, unique=True),
     Column("added_commit", Long, nullable=False),
     Column("retired_commit", Long),

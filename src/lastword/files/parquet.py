@@ -2,13 +2,16 @@
 
 `offset_delta` counts from the file's base offset, which only the catalog knows: offsets are given
 out by the commit, after the file was written. `tombstone` tells a deletion without touching
-`value`. Pages carry checksums, which are verified whenever they are read.
+`value`. Pages carry checksums, which are verified whenever they are read; the catalog has the
+footer's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -39,35 +42,53 @@ SCHEMA = pa.schema(
 ROW_GROUP_BYTES = 16 << 20  # of records in memory: what a reader holds of a file at a time
 ROW_GROUP_ROWS = 1 << 17
 
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 64 << 10
+_NO_RECORDS = FileFacts(
+    path="",
+    records=0,
+    last_delta=-1,
+    bytes=0,
+    tombstones=0,
+    null_keys=0,
+    first_ms=-1,
+    max_ms=-1,
+    footer_crc=0,
+)
 
-def write_file(root: DataRoot, path: str, records: pa.Table, codec: Compression) -> FileFacts:
+
+def write_file(
+    root: DataRoot, path: str, pieces: Iterable[pa.Table], codec: Compression
+) -> FileFacts:
     """Write records (timestamp, key, value, headers, in offset order) as a new, durable file.
 
-    Deltas are 0..n-1 unless the table brings `offset_delta` itself.
+    Each piece becomes a row group, or more if it is large. Deltas are 0..n-1 unless the pieces
+    bring `offset_delta` themselves.
     """
-    table = _as_stored(records)
+    facts = _NO_RECORDS
     with root.create(path) as sink:
-        pq.write_table(
-            table,
+        writer = pq.ParquetWriter(
             sink,
-            row_group_size=_row_group_rows(table),
+            SCHEMA,
             compression="none" if codec is Compression.UNCOMPRESSED else codec.value,
             use_dictionary=["key"],
             write_statistics=["offset_delta", "timestamp"],
             write_page_checksum=True,
             store_schema=False,
         )
+        for piece in pieces:
+            table = _as_stored(piece, first_delta=facts.last_delta + 1)
+            writer.write_table(table, row_group_size=rows_of(ROW_GROUP_BYTES, table))
+            facts = _with_rows(facts, table)
+        writer.close()
         size = sink.tell()
-    return FileFacts(
-        path=path,
-        records=table.num_rows,
-        last_delta=table["offset_delta"][-1].as_py(),
-        bytes=size,
-        tombstones=pc.sum(table["tombstone"]).as_py(),
-        null_keys=table["key"].null_count,
-        first_ms=table["timestamp"][0].value,
-        max_ms=pc.max(table["timestamp"]).value,
-    )
+    return replace(facts, path=path, bytes=size, footer_crc=crc32(_footer(root.open(path))))
+
+
+def rows_of(size: int, table: pa.Table) -> int:
+    """How many rows of this table make about that many bytes; at least one."""
+    average = max(1, int(table.nbytes) // max(1, int(table.num_rows)))
+    return min(ROW_GROUP_ROWS, max(1, size // average))
 
 
 class FileReader:
@@ -85,14 +106,11 @@ class FileReader:
                 raise self._broken(
                     f"has {self._source.size()} bytes, the catalog says {file.facts.bytes}"
                 )
-            parquet = pq.ParquetFile(self._source)
-            self._footer = parquet.metadata
-            if not parquet.schema_arrow.equals(SCHEMA):
-                raise self._broken("does not have the columns of a lastword file")
-            if self._footer.num_rows != file.facts.records:
-                raise self._broken(
-                    f"has {self._footer.num_rows} records, the catalog says {file.facts.records}"
-                )
+            footer = _footer(self._source)
+            if crc32(footer) != file.facts.footer_crc:
+                raise self._broken("is corrupt: its footer does not have the catalog's checksum")
+            # Only a footer that is known to be good is parsed: a bad one can end the process.
+            self._footer = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
 
     def row_groups(self, start: int, end: int) -> list[int]:
         """The row groups that may hold offsets in [start, end)."""
@@ -131,20 +149,39 @@ class FileReader:
             raise self._broken(f"is corrupt: {str(error).splitlines()[0]}") from error
 
 
-def _as_stored(records: pa.Table) -> pa.Table:
+def _footer(source: pa.NativeFile) -> bytes:
+    """The end of a Parquet file: what is where, its length, and the magic."""
+    size = int(source.size())
+    tail: bytes = source.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > len(tail):
+        tail = source.read_at(min(size, length), max(0, size - length))
+    return tail[-length:]
+
+
+def _as_stored(records: pa.Table, first_delta: int) -> pa.Table:
     """The table with exactly the columns of a file, tombstones marked."""
-    n = records.num_rows
-    names = records.column_names
+    deltas = (
+        records["offset_delta"]
+        if "offset_delta" in records.column_names
+        else pa.array(np.arange(first_delta, first_delta + records.num_rows))
+    )
     columns = {
-        "offset_delta": records["offset_delta"]
-        if "offset_delta" in names
-        else pa.array(np.arange(n)),
+        "offset_delta": deltas,
         "tombstone": pc.and_not(pc.is_null(records["value"]), pc.is_null(records["key"])),
         **{name: records[name] for name in ("timestamp", "key", "value", "headers")},
     }
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _row_group_rows(table: pa.Table) -> int:
-    average: int = max(1, table.nbytes // max(1, table.num_rows))
-    return min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES // average))
+def _with_rows(facts: FileFacts, table: pa.Table) -> FileFacts:
+    """The facts of a file that has grown by these rows."""
+    return replace(
+        facts,
+        records=facts.records + table.num_rows,
+        last_delta=table["offset_delta"][-1].as_py(),
+        tombstones=facts.tombstones + pc.sum(table["tombstone"]).as_py(),
+        null_keys=facts.null_keys + table["key"].null_count,
+        first_ms=facts.first_ms if facts.records else table["timestamp"][0].value,
+        max_ms=max(facts.max_ms, pc.max(table["timestamp"]).value),
+    )

@@ -112,6 +112,8 @@ def translated(path: str, *, missing_is_an_error: bool = True) -> Iterator[None]
         if not missing_is_an_error:
             raise
         raise StorageError(path, "not found") from None
+    except (FileExistsError, NotADirectoryError) as error:
+        raise StorageError(path, f"{error.filename or 'a part of it'} is not a folder") from error
     except PermissionError as error:
         raise StorageError(path, "no permission; check who owns it") from error
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,15 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lastword.catalog import commits
 from lastword.catalog.engine import Catalog
 from lastword.errors import CatalogError, InvalidRecordError, LastwordError
-from lastword.files.parquet import write_file
+from lastword.files.parquet import ROW_GROUP_BYTES, rows_of, write_file
 from lastword.files.root import DataRoot
 from lastword.model import AppendResult, StagedFile, TopicRow, Writer
-
-_RECORD_COLUMNS = ["timestamp", "key", "value", "headers"]
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,24 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Planned:
-    topic: TopicRow
+    """A file to write: those of the batch's records in rows [start, stop) that are its partition's."""
+
+    batch: Batch
     partition: int
-    records: pa.Table
+    start: int
+    stop: int
+    share: float  # of the batch's records, that the partition has
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """The records, some megabytes at a time."""
+        records = self.batch.records
+        window = int(rows_of(ROW_GROUP_BYTES, records) / self.share)
+        for start in range(self.start, self.stop, window):
+            piece = records.slice(start, min(window, self.stop - start))
+            if self.share < 1:
+                piece = piece.filter(pc.equal(piece["partition"], self.partition))
+            if piece.num_rows:
+                yield piece
 
 
 def append(
@@ -65,12 +80,13 @@ def append(
 
 
 def stage(root: DataRoot, planned: Sequence[_Planned], now_ms: int) -> list[StagedFile]:
-    """Write the files, some at a time; on failure, none is left."""
-    paths = [root.new_path(p.topic.name, p.partition, now_ms) for p in planned]
+    """Write the files, a few at a time; on failure, none is left."""
+    paths = [root.new_path(p.batch.topic.name, p.partition, now_ms) for p in planned]
 
     def write(path: str, p: _Planned) -> StagedFile:
-        facts = write_file(root, path, p.records, p.topic.config.compression_type)
-        return StagedFile(p.topic.id, p.partition, facts)
+        topic = p.batch.topic
+        facts = write_file(root, path, p.pieces(), topic.config.compression_type)
+        return StagedFile(topic.id, p.partition, facts)
 
     try:
         if len(planned) == 1:
@@ -89,21 +105,10 @@ def discard(root: DataRoot, staged: Sequence[StagedFile]) -> None:
 
 def _plan(batch: Batch) -> Iterator[_Planned]:
     """The files to write: one per partition, or more where one would outgrow a segment."""
-    for number, records in _by_partition(batch.records):
-        rows = _rows_per_file(records, batch.topic.config.segment_bytes)
-        for start in range(0, records.num_rows, rows):
-            yield _Planned(batch.topic, number, records.slice(start, rows))
-
-
-def _by_partition(records: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    numbers = records["partition"].to_numpy()
-    columns = records.select(_RECORD_COLUMNS)
-    present = np.unique(numbers)
-    for number in present:
-        mine = columns if len(present) == 1 else columns.filter(pa.array(numbers == number))
-        yield int(number), mine
-
-
-def _rows_per_file(records: pa.Table, segment_bytes: int) -> int:
-    files: int = max(1, -(-records.nbytes // segment_bytes))
-    return max(1, -(-int(records.num_rows) // files))
+    numbers = batch.records["partition"].to_numpy()
+    for number in np.unique(numbers):
+        mine = np.flatnonzero(numbers == number)
+        share = len(mine) / len(numbers)
+        files = max(1, math.ceil(batch.records.nbytes * share / batch.topic.config.segment_bytes))
+        for rows in np.array_split(mine, min(files, len(mine))):
+            yield _Planned(batch, int(number), int(rows[0]), int(rows[-1]) + 1, share)

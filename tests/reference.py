@@ -1,0 +1,45 @@
+"""A log in thirty plain lines: what Hypothesis compares the real one with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Row = tuple[int, bytes, bytes | None, int]  # offset, key, value, timestamp
+
+
+@dataclass
+class ReferenceLog:
+    """One partition: segments of appends of rows; the last segment is the active one."""
+
+    segments: list[list[list[Row]]] = field(default_factory=lambda: [[]])
+    log_start: int = 0
+    log_end: int = 0
+
+    def append(self, records: list[tuple[bytes, bytes | None, int]]) -> None:
+        rows = [(self.log_end + i, *record) for i, record in enumerate(records)]
+        if rows:
+            self.segments[-1].append(rows)
+            self.log_end += len(rows)
+
+    def roll(self) -> None:
+        if self.segments[-1]:
+            self.segments.append([])
+
+    def raise_log_start(self, offset: int) -> None:
+        self.log_start = max(self.log_start, offset)
+        for segment in self.segments:
+            segment[:] = [rows for rows in segment if rows[-1][0] >= self.log_start]
+        last = self.segments.pop()
+        self.segments = [segment for segment in self.segments if segment] + [last]
+
+    def expire(self, now_ms: int, retention_ms: int) -> None:
+        while self.segments[0]:
+            newest = max(row[3] for rows in self.segments[0] for row in rows)
+            if now_ms - newest <= retention_ms:
+                return
+            self.raise_log_start(self.segments[0][-1][-1][0] + 1)
+
+    def read(self, start: int) -> list[Row]:
+        first = max(start, self.log_start)
+        rows = (row for segment in self.segments for rows in segment for row in rows)
+        return [row for row in rows if row[0] >= first]

@@ -1,0 +1,146 @@
+"""The public door: what it gives, what it does not load, and what it never says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lastword
+from lastword import errors
+from lastword.errors import CatalogError, LastwordError, NotAStoreError, StorageError
+from lastword.store import Store
+from lastword.testing import ManualClock
+
+
+def test_all_is_what_is_public() -> None:
+    public = {
+        name
+        for name, value in vars(lastword).items()
+        if not name.startswith("_") and not isinstance(value, type(sys))
+    }
+    assert public | {"__version__"} == set(lastword.__all__)
+
+
+def test_importing_it_loads_neither_spark_nor_a_web_framework() -> None:
+    code = "import lastword, sys; print(sorted({'pyspark', 'fastapi', 'rich', 'typer'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_error_tree_is_the_one_that_is_drawn() -> None:
+    drawn = [
+        line.split("─")[-1].split()[0]
+        for line in (errors.__doc__ or "").splitlines()
+        if "── " in line
+    ]
+    real = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, LastwordError)
+    ]
+    assert ["LastwordError", *drawn] == real
+    assert all(name.endswith("Error") for name in real)
+
+
+def test_a_manual_clock_stands_still() -> None:
+    clock = ManualClock(1_000)
+    clock.advance(500)
+    assert clock() == 1_500
+
+
+class TestOpening:
+    def test_the_environment_names_the_default(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("LASTWORD_STORE", str(tmp_path / "s"))
+        assert repr(lastword.open()) == f"Store('{tmp_path}/s')"
+        monkeypatch.delenv("LASTWORD_STORE")
+        with pytest.raises(NotAStoreError, match="give its URL or set LASTWORD_STORE"):
+            lastword.open()
+
+    def test_a_folder_of_others_is_not_made_a_store(self, tmp_path: Path) -> None:
+        (tmp_path / "thesis.txt").write_text("precious")
+        with pytest.raises(NotAStoreError, match=r"it holds 'thesis.txt' and no catalog.db"):
+            lastword.open(tmp_path)
+        assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+        with pytest.raises(NotAStoreError, match="is a file; a store is a folder"):
+            lastword.open(tmp_path / "thesis.txt")
+
+    def test_an_empty_folder_is_made_one_only_if_asked(self, tmp_path: Path) -> None:
+        with pytest.raises(NotAStoreError, match="is not a store: it is empty"):
+            lastword.open(tmp_path, create=False)
+        lastword.open(tmp_path).close()
+
+    def test_a_catalog_that_is_no_database(self, tmp_path: Path) -> None:
+        (tmp_path / "catalog.db").write_bytes(b"not a database at all, not at all" * 100)
+        with pytest.raises(CatalogError, match=r"is not a database; restore catalog\.db"):
+            lastword.open(tmp_path)
+
+    def test_an_empty_catalog(self, local: Store, tmp_path: Path) -> None:
+        with local.base.catalog.write() as tx:
+            tx.exec_driver_sql("DELETE FROM store")
+        with pytest.raises(NotAStoreError, match="its catalog is empty"):
+            lastword.open(tmp_path / "store")
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(StorageError, match="file is not a folder"):
+            lastword.open(tmp_path / "file" / "store")
+
+    def test_a_store_can_be_moved(self, tmp_path: Path) -> None:
+        with lastword.open(tmp_path / "here") as store:
+            store.create_topic("t").append([("a", "1")])
+        (tmp_path / "here").rename(tmp_path / "there")
+        with lastword.open(tmp_path / "there", create=False) as store:
+            assert [r.value for r in store.topic("t").read()] == [b"1"]
+
+    def test_another_data_root_than_the_recorded_one(self, tmp_path: Path) -> None:
+        lastword.open(f"file://{tmp_path}/s?data_root={tmp_path}/a").close()
+        with pytest.raises(NotAStoreError, match=f"data root is {tmp_path}/a, not {tmp_path}/b"):
+            lastword.open(f"file://{tmp_path}/s?data_root={tmp_path}/b")
+        lastword.open(tmp_path / "s").close()
+
+    def test_postgres_needs_to_know_where_the_data_goes(self, postgres_url: str) -> None:
+        joint = "&" if "?" in postgres_url else "?"
+        with pytest.raises(NotAStoreError, match=r"to make one, add \?data_root="):
+            lastword.open(f"{postgres_url}{joint}schema=empty_one")
+
+
+class TestSecrets:
+    """Passwords and keys are in no repr, no error, no catalog."""
+
+    def test_postgres(self) -> None:
+        with pytest.raises(CatalogError) as error:
+            lastword.open("postgresql://someone:HUSHHUSH@127.0.0.1:1/db?data_root=/tmp/x")
+        assert "HUSHHUSH" not in str(error.value)
+        assert "127.0.0.1" in str(error.value)
+
+    def test_s3(self, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from tests.conftest import s3_store_url
+
+        url = s3_store_url(s3_url, tmp_path / "s")
+        with lastword.open(url) as store:
+            store.create_topic("t").append([("a", "1")])
+            shown = [repr(store), repr(store.base.root), repr(store.base.catalog), store.url]
+            recorded = store.base.catalog.data_root() or ""
+        assert "SECRETKEY" in url
+        assert "SECRETKEY" not in " ".join([*shown, recorded])
+        assert b"SECRETKEY" not in (tmp_path / "s" / "catalog.db").read_bytes()
+        # opened again by the folder alone: where is in the catalog, who is in the environment
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRETKEY")
+        with lastword.open(tmp_path / "s") as store:
+            assert [r.value for r in store.topic("t").read()] == [b"1"]
+
+    def test_a_bucket_that_is_not_there(self, s3_url: str, tmp_path: Path) -> None:
+        from tests.conftest import s3_store_url
+
+        url = s3_store_url(s3_url.replace("@bucket/", "@nosuchbucket/"), tmp_path / "s")
+        topic = lastword.open(url).create_topic("t")
+        with pytest.raises(StorageError, match="nosuchbucket") as error:
+            topic.append([("a", "1")])
+        assert "SECRETKEY" not in str(error.value)
+        assert topic.offsets() == {0: (0, 0)}
