@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -84,7 +85,7 @@ def test_a_read_in_the_middle(local: Store) -> None:
     topic = local.create_topic("t")
     write(topic, "a=0 a=1 | a=2 a=3 | a=4 a=5*")
 
-    def offsets(**bounds: int) -> list[int | None]:
+    def offsets(**bounds: Any) -> list[int | None]:
         return [r.offset for r in topic.read(0, **bounds)]
 
     assert offsets(start=3) == [3, 4, 5]

@@ -13,7 +13,6 @@ from lastword.errors import (
     InvalidRecordError,
     UnknownTopicError,
 )
-from lastword.log import append as log_append
 from lastword.store import Store
 from lastword.testing import ManualClock
 
@@ -58,7 +57,7 @@ def test_a_lingering_batch_goes_by_itself(local: Store, monkeypatch: pytest.Monk
         committed.set()
         return result
 
-    monkeypatch.setattr(log_append.commits, "commit_append", commit_and_tell)
+    monkeypatch.setattr(commits, "commit_append", commit_and_tell)
     producer = local.producer(linger_ms=1)
     producer.send("t", "a", "1")
     assert committed.wait(timeout=30)
@@ -110,7 +109,7 @@ class TestFailedFlush:
         producer.send("t", "a", "1")
         producer.send("t", "a", "2")
         with monkeypatch.context() as broken:
-            broken.setattr(log_append.commits, "commit_append", _fail_before)
+            broken.setattr(commits, "commit_append", _fail_before)
             for _ in range(2):
                 with pytest.raises(FlushError, match=r"flush failed, 2 record\(s\) pending") as e:
                     producer.flush()
@@ -132,7 +131,7 @@ class TestFailedFlush:
             raise CatalogError("the store", "the connection went away")
 
         with monkeypatch.context() as broken:
-            broken.setattr(log_append.commits, "commit_append", commit_and_lose_the_answer)
+            broken.setattr(commits, "commit_append", commit_and_lose_the_answer)
             with pytest.raises(FlushError, match="the connection went away"):
                 producer.flush()
         producer.send("t", "a", "2")

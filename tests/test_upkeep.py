@@ -34,9 +34,7 @@ class TestRetentionPlan:
     """Pure: segments as (bytes, newest record), oldest first; how many go."""
 
     @staticmethod
-    def plan(
-        segments: list[tuple[int, int]], now_ms: int = 1000, **config: object
-    ) -> Expire | None:
+    def plan(segments: list[tuple[int, int]], now_ms: int, **config: object) -> Expire | None:
         settings = {"cleanup.policy": "delete", "retention.ms": -1}
         settings |= {key.replace("_", "."): value for key, value in config.items()}
         rows = [
@@ -48,8 +46,8 @@ class TestRetentionPlan:
         topic = TopicRow(1, "t", 1, topic_config(settings))
         return retention.plan(topic, partition, rows, now_ms)
 
-    def log_start(self, *args: list[tuple[int, int]], **config: object) -> int:
-        planned = self.plan(*args, **config)
+    def log_start(self, segments: list[tuple[int, int]], **config: object) -> int:
+        planned = self.plan(segments, 1000, **config)
         return planned.log_start if planned else 0
 
     def test_by_time_strictly_older(self) -> None:
@@ -69,18 +67,22 @@ class TestRetentionPlan:
             assert self.log_start(segments, retention_bytes=limit) == log_start
 
     def test_size_first_then_time_and_both_are_said(self) -> None:
-        planned = self.plan([(100, 0), (50, 0), (100, 990)], retention_ms=100, retention_bytes=150)
+        planned = self.plan(
+            [(100, 0), (50, 0), (100, 990)], 1000, retention_ms=100, retention_bytes=150
+        )
         assert planned == Expire(
             "t", 0, 20, 2, 20, 150, "1 over retention.bytes=150, 1 older than retention.ms=100"
         )
 
     def test_never_without_the_policy(self) -> None:
         for policy in ("compact", ""):
-            assert self.plan([(9, 0), (9, 0)], retention_ms=0, cleanup_policy=policy) is None
-        assert self.plan([(9, 0)], retention_ms=0, cleanup_policy="compact,delete") is not None
+            assert self.plan([(9, 0), (9, 0)], 1000, retention_ms=0, cleanup_policy=policy) is None
+        assert (
+            self.plan([(9, 0)], 1000, retention_ms=0, cleanup_policy="compact,delete") is not None
+        )
 
     def test_an_empty_log(self) -> None:
-        assert self.plan([], retention_ms=0, retention_bytes=0) is None
+        assert self.plan([], 1000, retention_ms=0, retention_bytes=0) is None
 
 
 def _deleting(store: Store, **config: object) -> Topic:
