@@ -8,10 +8,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import log
+from bench import flips, log
 
 BENCHMARKS = {
-    f.__name__: f for f in (log.append, log.single_appends, log.read, log.read_memory, log.plan)
+    f.__name__: f
+    for f in (
+        log.append,
+        log.single_appends,
+        log.read,
+        log.read_memory,
+        log.plan,
+        log.codecs,
+        flips.flips,
+    )
 }
 
 

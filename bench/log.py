@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import lastword
 from lastword.catalog import queries
 from lastword.catalog.schema import file
+from lastword.config import Compression
 
 RECORDS = 1_000_000
 VALUE_BYTES = 1_000
@@ -159,6 +160,28 @@ def plan(folder: Path) -> dict[str, str]:
         lambda: queries.read_plan(store.base.catalog, row.id, "t", 0, wanted, limit=1_000), 20
     )
     return {"plan a read in the middle of 100,000 files": f"{1000 * seconds:.1f} ms"}
+
+
+def codecs(folder: Path) -> dict[str, str]:
+    """Write and read 1 M records with each codec, on one thread, checksums on."""
+    table = records()
+    found = {}
+    for codec in Compression:
+        path = str(folder / codec)
+        options = {"compression": codec.replace("uncompressed", "none"), "row_group_size": 16_384}
+        write = partial(pq.write_table, table, path, write_page_checksum=True, **options)
+        seconds = _best(write, 3)
+
+        def read(path: str = path) -> None:
+            file = pq.ParquetFile(path, page_checksum_verification=True)
+            for _batch in file.iter_batches(batch_size=16_384, use_threads=False):
+                pass
+
+        megabytes = Path(path).stat().st_size / 1e6
+        found[codec.value] = (
+            f"write {seconds:.2f} s, read {_best(read, 3):.2f} s, {megabytes:.0f} MB"
+        )
+    return found
 
 
 def _fixed(cells: np.ndarray, width: int) -> pa.Array:
