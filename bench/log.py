@@ -156,9 +156,7 @@ def plan(folder: Path) -> dict[str, str]:
             ],
         )
     wanted = (500_000, 1_000_000)
-    seconds = _best(
-        lambda: queries.read_plan(store.base.catalog, row.id, "t", 0, wanted, limit=1_000), 20
-    )
+    seconds = _best(lambda: queries.read_plan(store.base.catalog, row, 0, wanted, limit=1_000), 20)
     return {"plan a read in the middle of 100,000 files": f"{1000 * seconds:.1f} ms"}
 
 

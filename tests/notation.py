@@ -45,7 +45,7 @@ def shown(topic: Topic, partition: int = 0, *, offsets: bool = False) -> str:
 def live_paths(topic: Topic, partition: int = 0) -> list[str]:
     """The paths of the partition's files, in offset order."""
     base = topic._base
-    files = queries.live_files(base.catalog, topic.row.id, partition)
+    files = queries.live_files(base.catalog, topic.row, partition)
     return [file.facts.path for file in files]
 
 

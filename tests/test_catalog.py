@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from sqlalchemy import select, update
 
 import lastword
-from lastword.catalog import commits, queries, schema
+from lastword.catalog import commits, queries, retired, schema, writers
+from lastword.catalog.commits import NewLogStart
 from lastword.errors import (
+    CatalogError,
     CatalogVersionError,
     ConflictError,
+    InvalidArgumentError,
     InvalidConfigError,
     InvalidRecordError,
     InvalidTopicError,
     NotAStoreError,
     StaleWriterError,
+    StorageError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -216,9 +221,21 @@ class TestExactlyOnce:
         topic.append([("a", "1")], writer=("app", 7))
         with pytest.raises(StaleWriterError, match="appended version 7 already, so version 6"):
             topic.append([("a", "1")], writer=("app", 6))
-        with pytest.raises(InvalidRecordError, match="version from 0 on"):
-            topic.append([("a", "1")], writer=("app", -1))
         assert topic.offsets() == {0: (0, 1)}
+
+    @pytest.mark.parametrize("writer", [("app", -1), ("app", 2**63), ("app", "1"), ("", 1), "app"])
+    def test_what_is_no_writer(self, local: Store, writer: Any) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"a writer is \(id, version\)"):
+            local.create_topic("t").append([("a", "1")], writer=writer)
+
+    def test_a_repeat_is_one_whatever_the_topic_takes_by_now(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        topic = store.create_topic("t", config={"message.timestamp.before.max.ms": 1000})
+        old = [("a", "1", clock())]
+        topic.append(old, writer=("app", 1))
+        clock.advance(2000)
+        assert topic.append(old, writer=("app", 1)).is_repeat
 
     def test_versions_count_per_topic(self, store: Store) -> None:
         one, two = store.create_topic("one"), store.create_topic("two")
@@ -270,13 +287,28 @@ class TestCommit:
             log_append.append(store.base.catalog, store.base.root, [batch], clock())
 
     def test_a_file_that_gc_took_for_an_orphan(self, store: Store, clock: ManualClock) -> None:
+        """However long ago: its bytes are gone, and so is the row that said so."""
         topic = store.create_topic("t")
         staged = _staged(store, topic, clock)
         assert [f.kind for f in store.gc(orphan_age_ms=0)] == ["orphan"]
-        commits.commit_orphans(store.base.catalog, [(staged.facts.path, 1)], clock())
+        assert store.gc(orphan_age_ms=0) == []
         with pytest.raises(ConflictError, match="gc took it for an orphan; nothing was appended"):
             commits.commit_append(store.base.catalog, [topic.row], [staged], clock())
         assert topic.offsets() == {0: (0, 0)}
+
+    def test_two_gcs_at_once(self, store: Store, clock: ManualClock) -> None:
+        for _ in range(2):
+            retired.condemn_orphans(store.base.catalog, [("t/0/x.parquet", 1)], clock())
+        assert queries.deletable(store.base.catalog, clock()) == [("t/0/x.parquet", 1)]
+
+    def test_a_grace_without_end(self, store: Store, clock: ManualClock) -> None:
+        config = {"cleanup.policy": "delete", "file.delete.delay.ms": 2**63 - 1}
+        topic = store.create_topic("t", config=config)
+        write(topic, "a=1 | b=2*")
+        topic.delete_records(0, 1)
+        topic.delete()
+        clock.advance(10**15)
+        assert store.gc(orphan_age_ms=0) == []
 
     def test_gc_spares_a_file_that_was_committed_first(
         self, store: Store, clock: ManualClock
@@ -284,7 +316,7 @@ class TestCommit:
         topic = store.create_topic("t")
         staged = _staged(store, topic, clock)
         commits.commit_append(store.base.catalog, [topic.row], [staged], clock())
-        commits.commit_orphans(store.base.catalog, [(staged.facts.path, 1)], clock())
+        retired.condemn_orphans(store.base.catalog, [(staged.facts.path, 1)], clock())
         assert store.gc(orphan_age_ms=0) == []
         assert len(list(topic.read(0))) == 1
 
@@ -296,8 +328,36 @@ class TestCommit:
         row = topic.row
         topic.alter({"cleanup.policy": "compact"})
         with pytest.raises(ConflictError, match="was changed; nothing was dropped"):
-            commits.commit_log_start(store.base.catalog, row, 0, 1, clock(), "retention")
+            commits.commit_log_start(
+                store.base.catalog, row, NewLogStart(0, 1, "retention"), clock()
+            )
         assert topic.offsets() == {0: (0, 2)}
+
+    def test_gc_that_forgets_a_writer_in_the_middle_of_its_append(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between insert and lock of its row; a race that only Postgres allows."""
+        topic = store.create_topic("t")
+        forgotten: list[bool] = []
+
+        def select_after_gc(*columns: Any) -> Any:
+            if columns == (schema.writer,) and not forgotten:
+                forgotten.append(True)
+                return select(schema.writer).where(schema.writer.c.writer_id == "nobody")
+            return select(*columns)
+
+        monkeypatch.setattr(writers, "appended_before", lambda *_: None)
+        monkeypatch.setattr("lastword.topic.appended_before", lambda *_: None)
+        monkeypatch.setattr(writers, "select", select_after_gc)
+        assert not topic.append([("a", "1")], writer=("app", 1)).is_repeat
+        assert forgotten
+
+    def test_what_the_database_cannot_hold(self, store: Store) -> None:
+        topic = store.create_topic("t")
+        with pytest.raises((CatalogError, UnknownTopicError)):
+            store.topic("\ud800")
+        with pytest.raises(CatalogError, match="catalog of"):
+            topic.offset_for_timestamp(0, 2**63)
 
     def test_producers_ids_are_forgotten_but_not_writers(self, store: Store) -> None:
         topic = store.create_topic("t")
@@ -321,10 +381,10 @@ class TestCommit:
         by = Writer(producer._id, 1, is_session=True)
         clock.advance(86_400_000)
         store.gc()
-        assert commits.appended_before(store.base.catalog, by) is not None
+        assert writers.appended_before(store.base.catalog, by) is not None
         clock.advance(1)
         store.gc()
-        assert commits.appended_before(store.base.catalog, by) is None
+        assert writers.appended_before(store.base.catalog, by) is None
 
 
 def _staged(store: Store, topic: Topic, clock: ManualClock) -> StagedFile:
@@ -374,6 +434,40 @@ class TestOpening:
             store.alter({"log.retention.ms": 1})
             topic.append([Record("a", "1")])
             assert queries.store_overrides(tx) == before == {}
+
+
+def test_appends_beside_a_gc_without_patience(store: Store) -> None:
+    """Every append either is in the log, readable, or says that it is not."""
+    topic = store.create_topic("t", partitions=2)
+    acknowledged: list[str] = []
+    done = threading.Event()
+
+    def write_on(name: str) -> None:
+        for i in range(25):
+            keys = [f"{name}-{i}-{j}" for j in range(4)]
+            try:
+                topic.append([(key, "x") for key in keys])
+            except (ConflictError, StorageError):
+                continue
+            acknowledged.extend(keys)
+
+    def collect() -> None:
+        while not done.is_set():
+            store.gc(orphan_age_ms=0)
+
+    collector = threading.Thread(target=collect)
+    writing = [threading.Thread(target=write_on, args=(name,)) for name in "abc"]
+    for thread in (collector, *writing):
+        thread.start()
+    for thread in writing:
+        thread.join()
+    done.set()
+    collector.join()
+    assert sorted(r.key.decode() for r in topic.read() if isinstance(r.key, bytes)) == sorted(
+        acknowledged
+    )
+    store.gc(orphan_age_ms=0)
+    assert store.check(orphan_age_ms=0).is_clean
 
 
 def test_files_are_known_by_their_paths(store: Store) -> None:

@@ -94,6 +94,7 @@ class TestConfigs:
         run("topics", "create", "t")
         run("configs", "alter", "t", "--set", "segment.ms=5", "--set", "cleanup.policy=delete")
         found = run("configs", "describe", "t", "--overridden", "--json").json
+        assert all(s["is_overridden"] for s in found)
         assert {s["key"]: (s["value"], s["source"]) for s in found} == {
             "segment.ms": ("5", "topic"),
             "cleanup.policy": ("delete", "topic"),
@@ -102,7 +103,7 @@ class TestConfigs:
             "segment.ms is back at its default\n"
         )
         assert len(run("configs", "describe", "t", "--json").json) == 15
-        assert "what" not in run("configs", "describe", "t").out.lower()[:10]
+        assert "lz4" in run("configs", "describe", "t").out
 
     def test_the_stores(self, run: Lastword) -> None:
         run("topics", "create", "t")
@@ -129,7 +130,7 @@ class TestConfigs:
     def test_help_lists_every_setting(self, run: Lastword) -> None:
         text = " ".join(run("configs", "alter", "--help").out.split())
         assert "min.cleanable.dirty.ratio" in text
-        assert "log.cleaner.dedupe.buffer.size" in text
+        assert "log.cleaner.dedupe.buffer.size (at least 1048577; default 134217728)" in text
 
 
 class TestProduceAndConsume:
@@ -174,10 +175,18 @@ class TestProduceAndConsume:
             (
                 [],
                 "a\t1\nnokey\n",
-                r"line 2: no separator '\\t' between key and value; the 1 record",
+                "line 2 is refused, the 1 record(s) before it are appended: no sep",
             ),
-            (["--format", "json"], "{\n", "line 1: is not JSON"),
-            (["--format", "json"], "[1]\n", 'line 1: give an object with "key" and "value"'),
+            (["--format", "json"], "{\n", "line 1 is refused"),
+            (["--format", "json"], "[1]\n", 'appended: give an object with "key" and "value"'),
+            (["--format", "json"], '{"key": "a", "value": 1, "headers": 5}', "headers are an obj"),
+            (["--format", "json"], '{"key": {"base64": 5}, "value": 1}', "line 1 is refused"),
+            (["--format", "json"], '{"key": "a", "value": 1, "partition": "0"}', "partition is a"),
+            (
+                ["--format", "json"],
+                '{"key": "a", "value": 1, "headers": {"\\ud800": ""}}',
+                "surrog",
+            ),
             (["--format", "json"], '{"value": 1, "kee": 2}\n', "unknown field 'kee'"),
             (["--format", "json"], '{"value": "x"}\n', "every record needs a key"),
         ],
@@ -185,7 +194,7 @@ class TestProduceAndConsume:
     def test_bad_lines(self, run: Lastword, words: list[str], stdin: str, problem: str) -> None:
         run("topics", "create", "t")
         done = run("produce", "t", *words, stdin=stdin)
-        assert problem.replace("\\\\", "\\") in str(done.error)
+        assert problem in str(done.error)
         if "1 record" in problem:
             assert run("consume", "t").out == "a\t1\n"
 
@@ -201,6 +210,15 @@ class TestProduceAndConsume:
         )
         assert "no partition 7" in str(run("consume", "t", "--partition", "7").error)
         assert run("consume", "t", "--offset", "1").code == 2
+        assert run("consume", "t", "--max-messages", "-1").code == 2
+        both = ["--partition", "1", "--offset", "1", "--from-beginning"]
+        assert run("consume", "t", *both).code == 2
+
+    def test_a_time_beyond_the_calendar(self, run: Lastword) -> None:
+        run("topics", "create", "t", "--config", f"message.timestamp.after.max.ms={2**62}")
+        line = json.dumps({"key": "a", "value": "1", "timestamp": 2**61})
+        run("produce", "t", "--format", "json", stdin=line)
+        assert f"{2**61} ms" in run("topics", "describe", "t").out
 
     def test_follow(self, run: Lastword, tmp_path: Path) -> None:
         """A real process that prints what is appended while it runs, until it is interrupted."""

@@ -51,6 +51,11 @@ class TestPartitioner:
         array = pa.array(keys, pa.binary())[skip:]  # a slice: its offsets do not start at 0
         assert murmur2(array).tolist() == [plain_murmur2(k) for k in keys[skip:]]
 
+    @given(st.lists(st.binary(min_size=1000, max_size=1100), max_size=4))
+    def test_long_keys_too(self, keys: list[bytes]) -> None:
+        array = pa.array([*keys, b"abc"], pa.binary())
+        assert murmur2(array).tolist() == [*map(plain_murmur2, keys), KNOWN_HASHES["abc"]]
+
     def test_nulls_do_not_disturb_the_others(self) -> None:
         array = pa.array([b"abc", None, b"21"], pa.binary())
         assert murmur2(array)[[0, 2]].tolist() == [KNOWN_HASHES["abc"], KNOWN_HASHES["21"]]
@@ -195,6 +200,7 @@ class TestAddress:
         assert address.parse("/a/b").folder == "/a/b"
         assert address.parse("file:///a/b").folder == "/a/b"
         assert address.parse("/a?b").folder == "/a?b"
+        assert address.parse("file://localhost/a%20b").folder == "/a b"
 
     def test_a_data_root_elsewhere(self) -> None:
         found = address.parse("file:///a?data_root=s3://u:pw@bucket/x?scheme=http%26region=eu")
@@ -219,6 +225,7 @@ class TestAddress:
             ("s3://key:hush@bucket/x", "s3:// is no store"),
             ("file:///a?root=b", "unknown option 'root'"),
             ("", "names no folder"),
+            ("file://elsewhere/a", "names the host 'elsewhere'"),
             ("postgresql://me:hush@host:port/db", "not a valid postgresql"),
             ("postgresql://me:hush@host/db?schema=Bad-One", "schema 'Bad-One' must be of"),
         ],
@@ -227,6 +234,29 @@ class TestAddress:
         with pytest.raises(NotAStoreError, match=problem) as error:
             address.parse(url)
         assert "hush" not in str(error.value)
+
+
+class TestSecretsInUrls:
+    @pytest.mark.parametrize(
+        ("url", "shown"),
+        [
+            ("s3://key:HUSH@bucket/x?region=eu", "s3://bucket/x?region=eu"),
+            ("s3://key:HU/SH@bucket/x", "s3://bucket/x"),
+            ("s3://bucket/a@b", "s3://bucket/a@b"),
+            ("s3://host:9/a@b", "s3://b"),  # it could be a password: better too little
+            ("abfs://c@host/x?sas_token=HUSH&a=b", "abfs://host/x?sas_token=…&a=b"),
+            ("/plain/path@home", "/plain/path@home"),
+        ],
+    )
+    def test_they_are_not_shown(self, url: str, shown: str) -> None:
+        assert address.without_secrets(url) == shown
+
+    def test_a_data_root_says_one_place(self) -> None:
+        with pytest.raises(NotAStoreError, match="as %2F") as error:
+            address.checked_data_root("s3://k:HU/SH@b/x", "here", is_relative_fine=True)
+        assert "HU" not in str(error.value)
+        with pytest.raises(NotAStoreError, match="must be an absolute path or a URL"):
+            address.checked_data_root("data", "here", is_relative_fine=False)
 
 
 def facts(size: int = 100, first_ms: int = 0, max_ms: int = 0) -> FileFacts:

@@ -6,11 +6,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import lastword
-from lastword.errors import BrokenFileError, InvalidRecordError, OffsetOutOfRangeError
+from lastword.errors import (
+    BrokenFileError,
+    InvalidArgumentError,
+    InvalidRecordError,
+    OffsetOutOfRangeError,
+)
 from lastword.model import Record
 from lastword.store import Store
 from lastword.testing import ManualClock
@@ -107,7 +113,7 @@ def test_a_position_outside_the_log_is_refused(local: Store) -> None:
         topic.read(0, start=0)
     with pytest.raises(OffsetOutOfRangeError, match="offset 4 is beyond log end"):
         topic.read(0, start=4)
-    with pytest.raises(ValueError, match="nothing lies between"):
+    with pytest.raises(InvalidArgumentError, match="nothing lies between"):
         topic.read(0, start=2, end=1)
 
 
@@ -115,7 +121,7 @@ def test_all_partitions_at_once(local: Store) -> None:
     topic = local.create_topic("t", partitions=2)
     topic.append([Record("a", "1", partition=1), Record("b", "2", partition=0)])
     assert [(r.partition, r.key) for r in topic.read()] == [(0, b"b"), (1, b"a")]
-    with pytest.raises(ValueError, match="say which"):
+    with pytest.raises(InvalidArgumentError, match="say which"):
         topic.read(start=3)
 
 
@@ -128,8 +134,10 @@ def test_columns_are_projected(any_data: Store) -> None:
     assert table.column_names == ["key", "offset"]
     assert table["offset"].to_pylist() == [0, 1, 2, 3, 4, 5]
     assert next(iter(topic.read(0, columns=["offset"]))) == Record(None, None, offset=0)
-    with pytest.raises(InvalidRecordError, match="no column 'vlaue'; did you mean 'value'"):
+    with pytest.raises(InvalidArgumentError, match="no column 'vlaue'; did you mean 'value'"):
         topic.read(0, columns=["vlaue"])
+    with pytest.raises(InvalidArgumentError, match="name a column: partition, offset"):
+        topic.read(0, columns=[])
 
 
 def test_values_are_not_read_when_they_are_not_asked_for(local: Store) -> None:
@@ -165,6 +173,26 @@ def test_many_row_groups_and_files(any_data: Store) -> None:
         found = topic.read(0, start, end).to_arrow()
         assert found["offset"].to_pylist() == list(range(start, end))
         assert found["value"].to_pylist() == values.slice(start, end - start).to_pylist()
+
+
+def test_batches_stay_small_however_unequal_the_records_are(local: Store) -> None:
+    topic = local.create_topic("t")
+    values = ["x"] * 50_000 + ["y" * 5_000_000] * 10 + ["z"] * 50_000
+    topic.append((f"{i}", value) for i, value in enumerate(values))
+    sizes = [batch.nbytes for batch in topic.read(0).batches()]
+    assert max(sizes) < 25_000_000
+    assert topic.read(0).to_arrow()["key"].to_pylist() == [b"%d" % i for i in range(len(values))]
+
+
+def test_numbers_of_numpy_are_numbers(local: Store) -> None:
+    topic = local.create_topic("t", config={"cleanup.policy": "delete"})
+    write(topic, "a=0 | b=1 | c=2*")
+    zero: Any = np.int64(0)
+    one: Any = np.int64(1)
+    assert [r.offset for r in topic.read(zero, one, one + 1)] == [1]
+    assert topic.delete_records(zero, one) == 1
+    with pytest.raises(TypeError):
+        topic.delete_records(0, 1.5)  # type: ignore[arg-type]
 
 
 def test_offset_for_a_timestamp(any_data: Store, clock: ManualClock) -> None:
@@ -278,7 +306,7 @@ class TestArrow:
                 "key": ["k", "l"],
                 "headers": headers,
                 "partition": pa.array([1, 0]),
-                "timestamp": pa.array([1_000, None], pa.timestamp("us")),
+                "timestamp": pa.array([1_999, None], pa.timestamp("us", "UTC")),
             }
         )
         topic.append(table.to_batches()[0])
@@ -295,6 +323,17 @@ class TestArrow:
                 {"key": ["x"], "value": ["y"], "timestamp": ["noon"]},
                 "column 'timestamp' is string, which does not become",
             ),
+            (
+                {"key": ["x"], "value": ["y"], "timestamp": [datetime(2020, 1, 1)]},
+                "column 'timestamp' has no time zone",
+            ),
+            (
+                {"key": ["x"], "value": ["y"], "partition": [2**32 + 1]},
+                "column 'partition' is int64, which does not become int32",
+            ),
+            ({"key": ["x"], "value": ["y"], "partition": [0.5]}, "column 'partition' is double"),
+            ({"key": ["x"], "value": ["y"], "partition": ["0"]}, "column 'partition' is string"),
+            ({"key": ["x"], "value": ["y"], "headers": [[None]]}, "a header that is null"),
         ],
     )
     def test_what_does_not_fit(
@@ -303,6 +342,30 @@ class TestArrow:
         topic = local.create_topic("t")
         with pytest.raises(InvalidRecordError, match=problem):
             topic.append(pa.table(columns))
+
+    def test_a_time_that_does_not_fit(self, local: Store) -> None:
+        stamps = pa.array([2**62], pa.timestamp("s", "UTC"))
+        with pytest.raises(InvalidRecordError, match="does not become timestamp"):
+            local.create_topic("t").append(
+                pa.table({"key": ["x"], "value": ["y"], "timestamp": stamps})
+            )
+
+    def test_a_header_that_is_not_utf_8(self, local: Store) -> None:
+        bad = pa.array([b"\xff"]).view(pa.string())
+        pair = pa.StructArray.from_arrays([bad, pa.array([b"x"])], names=["key", "value"])
+        headers = pa.ListArray.from_arrays([0, 1], pair)
+        with pytest.raises(InvalidRecordError, match="does not become list.*UTF8"):
+            local.create_topic("t").append(
+                pa.table({"key": ["x"], "value": ["y"], "headers": headers})
+            )
+
+    def test_what_is_no_table(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        with pytest.raises(InvalidRecordError, match="no table of records"):
+            topic.append(pa.array([1, 2]))
+        twice = pa.table([["x"], ["y"], ["z"]], names=["key", "value", "key"])
+        with pytest.raises(InvalidRecordError, match="a column stands twice"):
+            topic.append(twice)
 
     def test_many_chunks(self, local: Store) -> None:
         topic = local.create_topic("t", partitions=3)
@@ -336,8 +399,10 @@ class TestRefusals:
             ([("a", "1"), (7, "2")], "record 1: its key is a int"),
             ([("a", 1.5)], "record 0: its value is a float"),
             ([("a", "1", "noon")], "record 0: its timestamp is a str"),
+            ([("a", "1", None, (), "0")], "record 0: its partition is a str"),
+            ([("a", "1", None, 7)], "record 0: 'int' object is not iterable"),
             ([("a", "1", None, [("h", 5)])], "record 0: its header's value is a int"),
-            ([("a", "1", 2**70)], "do not fit"),
+            ([("a", "1", 2**70)], "a number does not fit"),
         ],
     )
     def test_what_is_no_record(self, local: Store, records: object, problem: str) -> None:

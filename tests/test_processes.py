@@ -139,18 +139,18 @@ def test_dying_after_each_step_of_an_append(catalog_url: str) -> None:
 DYING_WRITER = textwrap.dedent(
     """
     import os, sys, lastword
-    from lastword.catalog import commits
+    from lastword.catalog import writers
     from lastword.log import append
 
     step = int(sys.argv[2])
     die = lambda *_, **__: os._exit(9)
     if step == 1:
-        append.commits.commit_append = die          # staged, nothing begun
+        append.commit_append = die                  # staged, nothing begun
     elif step == 2:
-        commits._remember = die                     # in the transaction, all rows inserted
+        writers.remember = die                      # in the transaction, all rows inserted
     elif step == 3:
-        commit_append = commits.commit_append
-        append.commits.commit_append = lambda *a: (commit_append(*a), os._exit(9))
+        commit_append = append.commit_append
+        append.commit_append = lambda *a: (commit_append(*a), os._exit(9))
     lastword.open(sys.argv[1]).topic("t").append([("a", "1")], writer=("w", step))
     """
 )

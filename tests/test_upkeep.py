@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,9 +19,9 @@ from lastword.errors import (
     PolicyViolationError,
     StorageError,
 )
-from lastword.files.root import DataRoot
+from lastword.files.root import DataRoot, StoredFile
 from lastword.log import read as log_read
-from lastword.model import PartitionRow, Segment, TopicRow
+from lastword.model import Segment, TopicRow
 from lastword.retention import Expire
 from lastword.store import Store
 from lastword.testing import ManualClock
@@ -41,10 +42,8 @@ class TestRetentionPlan:
             Segment(10 * i, 10 * i + 9, 1, 10, size, 0, max_ms, max_ms, i == len(segments) - 1)
             for i, (size, max_ms) in enumerate(segments)
         ]
-        end = 10 * len(segments)
-        partition = PartitionRow(1, 0, 0, end, 0, end - 10, 1, 0)
         topic = TopicRow(1, "t", 1, topic_config(settings))
-        return retention.plan(topic, partition, rows, now_ms)
+        return retention.plan(topic, 0, rows, now_ms)
 
     def log_start(self, segments: list[tuple[int, int]], **config: object) -> int:
         planned = self.plan(segments, 1000, **config)
@@ -125,6 +124,44 @@ class TestRetention:
         assert local.expire() == []
         assert shown(topic) == "a=1 | b=2 | c=3*"
 
+    def test_records_appended_in_the_middle_of_it_stay(
+        self, local: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = _deleting(local)
+        write(topic, "a=1 | b=2*")
+        clock.advance(HOUR_MS + 1)
+        plan = retention.plan
+
+        def plan_then_append(*args: Any) -> Expire | None:
+            planned = plan(*args)
+            topic.append([("c", "3")])
+            return planned
+
+        monkeypatch.setattr(retention, "plan", plan_then_append)
+        local.expire()
+        assert shown(topic, offsets=True) == "2:c=3*"
+
+    def test_a_topic_deleted_in_the_middle_of_it_does_not_stop_it(
+        self, local: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("a", "b", "c"):
+            config = {"cleanup.policy": "delete", "retention.ms": 0}
+            write(local.create_topic(name, config=config), "k=1*")
+        clock.advance(1)
+        plan = retention.plan
+
+        def plan_then_change(topic: TopicRow, *args: Any) -> Expire | None:
+            planned = plan(topic, *args)
+            if topic.name == "a":
+                local.topic("a").delete()
+            if topic.name == "b":
+                local.topic("b").alter({"cleanup.policy": "compact"})
+            return planned
+
+        monkeypatch.setattr(retention, "plan", plan_then_change)
+        assert [e.topic for e in local.expire()] == ["c"]
+        assert local.topic("b").offsets() == {0: (0, 1)}
+
     def test_first_dirty_follows_log_start(self, local: Store) -> None:
         topic = _deleting(local)
         write(topic, "a=1 b=2 | c=3*")
@@ -136,6 +173,8 @@ class TestDeleteRecords:
     def test_it_raises_log_start_and_retires_what_lies_below(self, any_data: Store) -> None:
         topic = _deleting(any_data)
         write(topic, "a=0 b=1 | c=2 d=3 | e=4*")
+        assert topic.delete_records(0, 3, dry_run=True) == 3
+        assert topic.offsets() == {0: (0, 5)}
         assert topic.delete_records(0, 3) == 3
         assert shown(topic, offsets=True) == "3:d=3 | 4:e=4*"
         assert len(live_paths(topic)) == 2
@@ -296,6 +335,29 @@ class TestBrokenFiles:
         assert [r.offset for r in topic.read(0, start=2)] == [2]
         assert [p.kind for p in any_data.check().problems] == ["missing"]
 
+    def test_what_lies_before_it_is_read_first(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=0 | b=1 | c=2 | d=3*")
+        local.base.root.delete(live_paths(topic)[3:])
+        reader, seen = iter(topic.read(0)), []
+        with pytest.raises(BrokenFileError, match="offsets 3 to 3"):  # noqa: PT012
+            while True:
+                seen.append(next(reader).offset)
+        assert seen == [0, 1, 2]
+
+    def test_a_network_error_is_no_corruption(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=0*")
+
+        def time_out(*_: object) -> None:
+            raise OSError("When reading bytes: AWS Error NETWORK_CONNECTION: timed out")
+
+        monkeypatch.setattr(DataRoot, "open", time_out)
+        with pytest.raises(StorageError, match="NETWORK_CONNECTION"):
+            list(topic.read(0))
+
     @pytest.mark.parametrize("at", [0.1, 0.3, 0.5, 0.7, 0.9, 0.999])
     def test_a_flipped_bit_is_never_a_wrong_record(self, local: Store, at: float) -> None:
         """Wherever it is: in a page, in a page's header, or in the footer."""
@@ -343,9 +405,8 @@ class TestCheck:
         write(topic, "a=1 b=2 c=∅*")
         with local.base.catalog.write() as tx:
             tx.execute(update(schema.file).values({column: value}))
-        assert [p.detail.partition(".parquet")[2].lstrip(": ") for p in local.check().problems] == [
-            problem
-        ]
+        wrong = [p for p in local.check().problems if p.kind == "wrong count"]
+        assert [p.detail.partition(".parquet: ")[2] for p in wrong] == [problem]
 
     def test_offsets_that_overlap_or_leave_the_log(self, local: Store) -> None:
         topic = local.create_topic("t")
@@ -354,15 +415,60 @@ class TestCheck:
             second = schema.file.c.base_offset == 2
             tx.execute(update(schema.file).where(second).values(base_offset=1, last_offset=7))
         kinds = [(p.kind, p.where) for p in local.check(quick=True).problems]
-        assert kinds == [("offsets", "t-0")] * 2  # segment and log end; overlap
+        assert kinds == [("offsets", "t-0")] * 2  # leaves segment and log; overlap
 
     def test_bounds_of_a_partition(self, local: Store) -> None:
         local.create_topic("t")
         with local.base.catalog.write() as tx:
             tx.execute(update(schema.partition).values(log_start=5))
         assert [p.detail for p in local.check().problems] == [
-            "log start 5, first dirty 0, log end 0"
+            "log start 5, first dirty 0, active segment 0, log end 0"
         ]
+
+    @pytest.mark.parametrize(("lost", "gap"), [(0, "0 to 0"), (1, "1 to 1"), (2, "2 to 3")])
+    def test_a_row_that_was_lost(self, local: Store, lost: int, gap: str) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=0 | b=1 | c=2 d=3*")
+        with local.base.catalog.write() as tx:
+            tx.execute(schema.file.delete().where(schema.file.c.base_offset == lost))
+        assert [p.detail for p in local.check().problems] == [
+            f"no file holds offsets {gap}, which no pass has covered"
+        ]
+
+    def test_what_a_pass_removed_is_no_loss(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=0 | b=1 | c=2 d=3*")
+        with local.base.catalog.write() as tx:
+            tx.execute(schema.file.delete().where(schema.file.c.base_offset == 1))
+            tx.execute(update(schema.partition).values(first_dirty=2))
+        assert [p.kind for p in local.check(orphan_age_ms=0).problems] == ["orphan"]
+
+    def test_a_file_below_log_start_or_after_the_active_segment(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=0 | b=1*")
+        with local.base.catalog.write() as tx:
+            tx.execute(update(schema.partition).values(log_start=1, first_dirty=1, active_base=0))
+        details = [p.detail.partition(".parquet: ")[2] for p in local.check().problems]
+        assert details == [
+            "segment 0, offsets 0 to 0, in a log from 1 to 2",
+            "segment 1 is after the active one",
+        ]
+
+    def test_what_changed_since_the_files_were_listed_is_no_problem(
+        self, local: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file half written then, one appended since, and one that gc has deleted since."""
+        topic = local.create_topic("t")
+        write(topic, "a=1*")
+        orphan = _orphan(local, clock)
+        listed = [
+            StoredFile(live_paths(topic)[0], 4, clock()),
+            StoredFile(orphan, 11, clock()),
+        ]
+        write(topic, "b=2*")
+        local.base.root.delete([orphan])
+        monkeypatch.setattr(DataRoot, "files", lambda _: iter(listed))
+        assert local.check(orphan_age_ms=0).problems == ()
 
     def test_progress_is_told(self, local: Store) -> None:
         topic = local.create_topic("t")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -45,23 +45,52 @@ def parse(url: str | os.PathLike[str]) -> Address:
         raise NotAStoreError(
             without_secrets(text), f"{scheme}:// is no store; give a folder or postgresql://…"
         )
-    path, _, query = text.removeprefix("file://").partition("?") if scheme else (text, "", "")
+    path, options = (text, {}) if not scheme else _file_url(text)
     if not path:
         raise NotAStoreError(repr(text), "names no folder")
-    options = dict(part.partition("=")[::2] for part in query.split("&") if part)
     data_root = options.pop("data_root", None)
-    _refuse_options(path, options)
-    return Address(
-        shown=path, folder=os.path.abspath(path), data_root=data_root and unquote(data_root)
-    )
+    if options:
+        raise NotAStoreError(path, f"unknown option {sorted(options)[0]!r}; known: data_root")
+    return Address(shown=path, folder=os.path.abspath(path), data_root=data_root)
 
 
 def without_secrets(url: str) -> str:
-    """The URL without user, password and query values that could be a secret."""
-    plain = re.sub(r"://[^/@]*@", "://", url)
-    return re.sub(
-        r"([?&][^=&]*(?:password|secret|token|key)[^=&]*=)[^&]*", r"\1…", plain, flags=re.I
+    """The URL without user and password, and without query values that could be a secret."""
+    place, question, query = url.partition("?")
+    scheme, separator, rest = place.partition("://")
+    if _has_unquoted_secret(url):
+        rest = rest.rpartition("@")[2]
+    else:
+        authority, slash, path = rest.partition("/")
+        rest = authority.rpartition("@")[2] + slash + path
+    query = re.sub(
+        r"(^|&)([^=&]*(?:password|secret|token|key)[^=&]*=)[^&]*", r"\1\2…", query, flags=re.I
     )
+    return scheme + separator + rest + question + query if separator else url
+
+
+def checked_data_root(url: str, shown: str, *, is_relative_fine: bool) -> str:
+    """The data root, if it says one place, wherever it is read."""
+    if _has_unquoted_secret(url):
+        raise NotAStoreError(shown, "in its data root, write a / in user or password as %2F")
+    if "://" not in url and not os.path.isabs(url) and not is_relative_fine:
+        raise NotAStoreError(shown, f"its data root {url!r} must be an absolute path or a URL")
+    return url
+
+
+def _has_unquoted_secret(url: str) -> bool:
+    """Whether a slash in a password makes it look like a host and a path."""
+    rest = url.partition("?")[0].partition("://")[2]
+    authority, _, path = rest.partition("/")
+    return ":" in authority and "@" not in authority and "@" in path
+
+
+def _file_url(text: str) -> tuple[str, dict[str, str]]:
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost"):
+        raise NotAStoreError(text, f"names the host {parts.netloc!r}; write file:///path")
+    options = (part.partition("=")[::2] for part in parts.query.split("&") if part)
+    return unquote(parts.path), {key: unquote(value) for key, value in options}
 
 
 def _postgres(text: str) -> Address:
@@ -84,8 +113,3 @@ def _postgres(text: str) -> Address:
         pg_schema=pg_schema,
         data_root=str(data_root) if data_root else None,
     )
-
-
-def _refuse_options(shown: str, options: dict[str, str]) -> None:
-    if options:
-        raise NotAStoreError(shown, f"unknown option {sorted(options)[0]!r}; known: data_root")

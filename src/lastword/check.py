@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,10 +14,10 @@ from lastword.catalog import queries
 from lastword.catalog.engine import Catalog
 from lastword.config import LONG_MAX
 from lastword.errors import BrokenFileError, UnknownTopicError
-from lastword.files.parquet import FileReader
+from lastword.files.parquet import FileReader, tombstones_in
 from lastword.files.root import DataRoot, StoredFile
 from lastword.garbage import ORPHAN_AGE_MS
-from lastword.model import LogFile, PartitionRow, TopicRow
+from lastword.model import LogFile, PartitionRow
 
 Progress = Callable[[int], None]  # called with the bytes of each file that was checked
 
@@ -59,57 +59,80 @@ def check(
     """Walk all topics. `quick`: sizes and offsets only, without reading the records."""
     stored = {f.path: f for f in root.files()}
     problems: list[Problem] = []
-    topics = files = records = size = 0
-    for name in queries.topic_names(catalog):
-        try:
-            topic = queries.topic_named(catalog, name)
-            partitions = queries.partitions_of(catalog, topic.id, name)
-        except UnknownTopicError:
-            continue  # deleted meanwhile
-        topics += 1
-        for partition in partitions:
-            live = queries.live_files(catalog, topic.id, partition.partition)
-            problems += _offsets(topic, partition, live)
+    files: list[LogFile] = []
+    topics = queries.topics(catalog)
+    for topic in topics:
+        for number in range(topic.partitions):
+            try:
+                partition, live = queries.read_plan(catalog, topic, number, (0, LONG_MAX))
+            except UnknownTopicError:
+                continue  # deleted meanwhile
+            problems += _offsets(f"{topic.name}-{number}", partition, live)
             for file in live:
                 problems += _still_live(catalog, file, _file(root, stored, file, quick))
                 progress(file.facts.bytes)
-            files += len(live)
-            records += sum(f.facts.records for f in live)
-            size += sum(f.facts.bytes for f in live)
-    unknown = _unknown(catalog, stored)
+            files += live
+    unknown = [f for f in _unknown(catalog, stored) if root.size(f.path) is not None]
     old = [f for f in unknown if f.created_ms is None or f.created_ms <= now_ms - orphan_age_ms]
     problems += [_orphan(f) for f in old]
-    return Report(topics, files, records, size, len(unknown) - len(old), tuple(problems))
+    return Report(
+        topics=len(topics),
+        files=len(files),
+        records=sum(f.facts.records for f in files),
+        bytes=sum(f.facts.bytes for f in files),
+        staged=len(unknown) - len(old),
+        problems=tuple(problems),
+    )
 
 
-def _offsets(topic: TopicRow, p: PartitionRow, live: list[LogFile]) -> Iterator[Problem]:
-    where = f"{topic.name}-{p.partition}"
-    if not 0 <= p.log_start <= p.log_end or not p.log_start <= p.first_dirty <= p.log_end:
-        yield Problem(
-            "offsets", where,
-            f"log start {p.log_start}, first dirty {p.first_dirty}, log end {p.log_end}",
-        )  # fmt: skip
+def _offsets(where: str, p: PartitionRow, live: Sequence[LogFile]) -> Iterator[Problem]:
+    """What the rows of a partition say that cannot be."""
+
+    def wrong(detail: str) -> Problem:
+        return Problem("offsets", where, detail)
+
+    if not 0 <= p.log_start <= p.first_dirty <= p.log_end or p.active_base > p.log_end:
+        yield wrong(
+            f"log start {p.log_start}, first dirty {p.first_dirty}, "
+            f"active segment {p.active_base}, log end {p.log_end}"
+        )
     for file in live:
-        if not file.segment_base <= file.base_offset <= file.last_offset < p.log_end:
-            yield Problem(
-                "offsets", where,
+        in_order = file.segment_base <= file.base_offset <= file.last_offset
+        if not in_order or not p.log_start <= file.last_offset < p.log_end:
+            yield wrong(
                 f"{file.facts.path}: segment {file.segment_base}, offsets {file.base_offset} to "
-                f"{file.last_offset}, log end {p.log_end}",
-            )  # fmt: skip
+                f"{file.last_offset}, in a log from {p.log_start} to {p.log_end}"
+            )
+        if file.segment_base > p.active_base:
+            yield wrong(f"{file.facts.path}: segment {file.segment_base} is after the active one")
     for before, after in pairwise(live):
         if after.base_offset <= before.last_offset or after.segment_base < before.segment_base:
-            yield Problem(
-                "offsets", where,
+            yield wrong(
                 f"{before.facts.path} (to offset {before.last_offset}) and {after.facts.path} "
-                f"(from {after.base_offset}) overlap",
-            )  # fmt: skip
+                f"(from {after.base_offset}) overlap"
+            )
+    for first, end in _gaps(p, live):
+        yield wrong(f"no file holds offsets {first} to {end - 1}, which no pass has covered")
+
+
+def _gaps(p: PartitionRow, live: Sequence[LogFile]) -> Iterator[tuple[int, int]]:
+    """Offsets that no file covers. Below first dirty that is a pass's work; above, a loss."""
+    covered = p.first_dirty
+    for file in live:
+        if file.base_offset > covered:
+            yield covered, file.base_offset
+        covered = max(covered, file.last_offset + 1)
+    if covered < p.log_end:
+        yield covered, p.log_end
 
 
 def _file(
     root: DataRoot, stored: dict[str, StoredFile], file: LogFile, quick: bool
 ) -> Iterator[Problem]:
     path = file.facts.path
-    found = stored[path].bytes if path in stored else root.size(path)
+    found = stored[path].bytes if path in stored else None
+    if found != file.facts.bytes:  # it may have been written, or finished, since it was listed
+        found = root.size(path)
     if found is None:
         yield Problem(
             "missing", file.where, f"{path}, offsets {file.base_offset} to {file.last_offset}"
@@ -136,8 +159,7 @@ def _records(reader: FileReader) -> Iterator[Problem]:
         offsets = table["offset"].to_numpy()
         in_order &= bool(np.all(np.diff(offsets, prepend=last) > 0))
         last = int(offsets[-1])
-        is_tombstone = pc.and_not(pc.is_null(table["value"]), pc.is_null(table["key"]))
-        honest &= is_tombstone.equals(table["tombstone"])
+        honest &= tombstones_in(table).equals(table["tombstone"])
         records += table.num_rows
         tombstones += pc.sum(table["tombstone"]).as_py()
         null_keys += table["key"].null_count

@@ -6,6 +6,7 @@
     │   ├── CatalogVersionError       made by another version of lastword
     │   ├── CatalogError              the database refused or went away
     │   └── StorageError              the file system refused: disk full, no permission
+    ├── InvalidArgumentError          a call that cannot mean anything
     ├── UnknownTopicError             no such topic, or no such partition of it
     ├── TopicExistsError
     ├── InvalidTopicError             a name or a number of partitions that cannot be
@@ -74,6 +75,10 @@ class StorageError(StoreError):
     def __init__(self, path: str, problem: str) -> None:
         self.path = path
         super().__init__(f"{path}: {problem}")
+
+
+class InvalidArgumentError(LastwordError, ValueError):
+    """A call that cannot mean anything."""
 
 
 class UnknownTopicError(LastwordError):

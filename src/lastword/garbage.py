@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastword.catalog import commits, queries
+from lastword.catalog import queries, retired
 from lastword.catalog.engine import Catalog
 from lastword.files.root import DataRoot
 
@@ -32,14 +32,14 @@ def find(
     stored = list(
         root.files()
     )  # listed before the catalog is read: a file committed since is known
-    known, retired = queries.known_paths(catalog)
+    known, awaiting = queries.known_paths(catalog)
     orphans = [
         GarbageFile("orphan", f.path, f.bytes)
         for f in stored
         if f.created_ms is not None
         and f.created_ms <= now_ms - orphan_age_ms
         and f.path not in known
-        and f.path not in retired
+        and f.path not in awaiting
     ]
     due = [GarbageFile("retired", *row) for row in queries.deletable(catalog, now_ms)]
     return due + sorted(orphans, key=lambda f: f.path)
@@ -52,9 +52,9 @@ def collect(
     found = find(catalog, root, now_ms, orphan_age_ms)
     orphans = [(f.path, f.bytes) for f in found if f.kind == "orphan"]
     if orphans:
-        commits.commit_orphans(catalog, orphans, now_ms)
+        retired.condemn_orphans(catalog, orphans, now_ms)
     due = {path for path, _ in queries.deletable(catalog, now_ms)}
     deleted = [f for f in found if f.path in due]
     root.delete([f.path for f in deleted])
-    commits.commit_deleted(catalog, [f.path for f in deleted])
+    retired.forget(catalog, [f.path for f in deleted])
     return deleted

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from lastword.config import TopicConfig
-from lastword.errors import InvalidTopicError
+from lastword.config import LONG_MAX, TopicConfig
+from lastword.errors import InvalidArgumentError, InvalidTopicError
 
 Header = tuple[str, bytes | None]
 
@@ -47,6 +47,16 @@ class Writer(NamedTuple):
     is_session: bool = False
 
 
+def valid_writer(writer: object, topic_id: int) -> Writer:
+    """The exactly-once writer that a caller named as (id, version)."""
+    match writer:
+        case (str(writer_id), int(version)) if writer_id and 0 <= version <= LONG_MAX:
+            return Writer(writer_id, version, topic_id)
+    raise InvalidArgumentError(
+        f"a writer is (id, version), a text and a number from 0 on, not {writer!r}"
+    )
+
+
 @dataclass(frozen=True)
 class TopicRow:
     """A topic as the catalog knows it, with its effective settings."""
@@ -55,6 +65,10 @@ class TopicRow:
     name: str
     partitions: int
     config: TopicConfig
+
+    def delete_after_ms(self, now_ms: int) -> int:
+        """When the bytes of a file that is retired now may go."""
+        return min(LONG_MAX, now_ms + self.config.file_delete_delay_ms)
 
 
 @dataclass(frozen=True)

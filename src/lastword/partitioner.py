@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 _SEED = 0x9747B28C
 _M = np.uint32(0x5BD1E995)
+_LONG_WORDS = 256  # keys with more are hashed one by one: too few share a word position
 
 
 def murmur2(keys: pa.BinaryArray) -> NDArray[np.int32]:
@@ -28,12 +29,10 @@ def murmur2(keys: pa.BinaryArray) -> NDArray[np.int32]:
         words: NDArray[np.uint32] = np.ndarray(
             (data.size - 3,), dtype="<u4", buffer=data, strides=(1,)
         )
-        ascending = -word_counts
-        for w in range(int(word_counts[0])):
-            n = int(np.searchsorted(ascending, -w, side="left"))
-            k = words[starts[:n] + 4 * w] * _M
-            k ^= k >> np.uint32(24)
-            h[:n] = h[:n] * _M ^ k * _M
+        long = int(np.searchsorted(-word_counts, -_LONG_WORDS, side="left"))
+        for i in range(long):
+            h[i] = _mixed(int(h[i]), words[starts[i] : starts[i] + 4 * word_counts[i] : 4])
+        _mix_together(h[long:], words, starts[long:], word_counts[long:])
 
     tails, ends = lengths % 4, starts + word_counts * 4
     for i in (2, 1, 0):
@@ -47,6 +46,33 @@ def murmur2(keys: pa.BinaryArray) -> NDArray[np.int32]:
     hashes = np.empty_like(h)
     hashes[order] = h
     return hashes.view(np.int32)
+
+
+def _mix_together(
+    h: NDArray[np.uint32],
+    words: NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    word_counts: NDArray[np.int64],
+) -> None:
+    """Mix word after word into all hashes at once."""
+    ascending = -word_counts
+    for w in range(int(word_counts[0]) if word_counts.size else 0):
+        n = int(np.searchsorted(ascending, -w, side="left"))
+        h[:n] = h[:n] * _M ^ _scrambled(words[starts[:n] + 4 * w])
+
+
+def _mixed(h: int, words: NDArray[np.uint32]) -> int:
+    """Mix the words of one long key into its hash."""
+    m = int(_M)
+    for k in _scrambled(words).tolist():
+        h = (h * m & 0xFFFFFFFF) ^ k
+    return h
+
+
+def _scrambled(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    k = words * _M
+    k ^= k >> np.uint32(24)
+    return k * _M
 
 
 def partition_for(keys: pa.BinaryArray, partitions: int) -> NDArray[np.int32]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from lastword.catalog import commits, queries
-from lastword.errors import FlushError, LastwordError
+from lastword.catalog import queries
+from lastword.catalog.writers import appended_before, forget_sessions
+from lastword.errors import FlushError, InvalidArgumentError
 from lastword.foundation import Foundation
 from lastword.log import append, batch
 from lastword.model import AppendResult, Header, Record, TopicRow, Writer
 from lastword.topic import Topic
 
 _log = logging.getLogger(__name__)
+
+_RECORD_BYTES = 64  # what a record costs besides its bytes
+_RETRY_S, _MOST_RETRY_S = 1, 60
 
 _Pending = list[tuple[str, Record]]
 
@@ -24,7 +30,8 @@ class Producer:
 
     A batch goes when it has `batch_bytes`, when its first record has waited for `linger_ms`, and
     on `flush` and `close`. A batch that fails is kept and tried again as it was, under the same
-    writer version: whatever became of the first try, its records are appended exactly once.
+    writer version: whatever became of the first try, its records are appended exactly once (as long
+    as it is tried again within `producer.id.expiration.ms`).
     """
 
     def __init__(
@@ -32,7 +39,9 @@ class Producer:
     ) -> None:
         self._base, self._batch_bytes, self._linger_s = base, batch_bytes, linger_ms / 1000
         self._id, self._version = f"producer-{secrets.token_hex(8)}", 0
-        self._topics: dict[str, tuple[Topic, TopicRow]] = {}
+        self._process = os.getpid()
+        self._topics: dict[str, Topic] = {}
+        self._rows: dict[str, TopicRow] = {}  # as of the last flush
         self._sealed: _Pending = []  # being appended, perhaps not for the first time
         self._gathered: _Pending = []
         self._gathered_bytes = 0
@@ -66,15 +75,15 @@ class Producer:
 
         FlushError if the batch was full and could not be appended: this record is kept with it.
         """
-        with self._lock:
+        with self._entered():
             if self._is_closed:
-                raise ValueError("the producer is closed")
+                raise InvalidArgumentError("the producer is closed")
             now_ms = self._base.clock()
             stamp = now_ms if timestamp is None else timestamp
             record = Record(key, value, stamp, tuple(headers), partition)
-            record = batch.checked_record(record, self._topic(topic)[1], now_ms)
+            record = batch.checked_record(record, self._row(topic), now_ms)
             self._gathered.append((topic, record))
-            self._gathered_bytes += len(record.key or b"") + len(record.value or b"")
+            self._gathered_bytes += _size(record)
             if self._gathered_bytes >= self._batch_bytes:
                 self.flush()
             elif len(self._gathered) == 1:
@@ -82,54 +91,80 @@ class Producer:
 
     def flush(self) -> list[AppendResult]:
         """Append all that is pending; FlushError if that fails, and then it is kept."""
-        with self._lock:
+        with self._entered():
             results = []
             try:
                 while self.pending:
                     results.append(self._append_batch())
-            except LastwordError as error:
+            except Exception as error:
                 raise FlushError(self.pending, error) from error
             return results
 
     def take_pending(self) -> list[tuple[str, Record]]:
         """Hand back what has not been appended, as (topic, record), and forget it here."""
-        with self._lock:
+        with self._entered():
+            if self._sealed and appended_before(self._base.catalog, self._writer()) is not None:
+                self._sealed = []  # it was, only the answer got lost
             taken = self._sealed + self._gathered
             self._sealed, self._gathered, self._gathered_bytes = [], [], 0
             return taken
 
     def close(self) -> None:
         """Flush, and end. If the flush fails the producer stays open, with what is pending."""
-        with self._lock:
+        with self._entered():
             if self._is_closed:
                 return
             self.flush()
             self._is_closed = True
             self._wake.notify_all()
             if self._version:
-                commits.forget_writers(self._base.catalog, writer_id=self._id)
+                forget_sessions(self._base.catalog, writer_id=self._id)
         if self._thread is not None:
             self._thread.join()
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Be the only thread inside, in the process that made the producer."""
+        if os.getpid() != self._process:
+            raise InvalidArgumentError(
+                "this producer was made before a fork, by the parent process; make one here"
+            )
+        with self._lock:
+            yield
 
     def _append_batch(self) -> AppendResult:
         if not self._sealed:
             self._sealed, self._gathered, self._gathered_bytes = self._gathered, [], 0
             self._version += 1
-        by_topic: dict[str, list[Record]] = {}
-        for name, record in self._sealed:
-            by_topic.setdefault(name, []).append(record)
-        self._topics.clear()  # settings may have changed
-        now_ms = self._base.clock()
-        batches = [self._topic(t)[0].prepare(records, now_ms) for t, records in by_topic.items()]
-        by = Writer(self._id, self._version, is_session=True)
-        result = append.append(self._base.catalog, self._base.root, batches, now_ms, by)
+        result = appended_before(self._base.catalog, self._writer()) or self._append_sealed()
         self._sealed = []
         return result
 
-    def _topic(self, name: str) -> tuple[Topic, TopicRow]:
-        if name not in self._topics:
-            topic = Topic(self._base, queries.topic_named(self._base.catalog, name))
-            self._topics[name] = (topic, topic.row)
+    def _append_sealed(self) -> AppendResult:
+        by_topic: dict[str, list[Record]] = {}
+        for name, record in self._sealed:
+            by_topic.setdefault(name, []).append(record)
+        self._rows.clear()  # settings may have changed
+        now_ms = self._base.clock()
+        batches = [
+            self._topic(name).prepare(records, now_ms, is_late=True)
+            for name, records in by_topic.items()
+        ]
+        return append.append(self._base.catalog, self._base.root, batches, now_ms, self._writer())
+
+    def _writer(self) -> Writer:
+        return Writer(self._id, self._version, is_session=True)
+
+    def _row(self, name: str) -> TopicRow:
+        if name not in self._rows:
+            self._rows[name] = queries.topic_named(self._base.catalog, name)
+        return self._rows[name]
+
+    def _topic(self, name: str) -> Topic:
+        """The topic's handle, which counts keyless records; a new one if it was made anew."""
+        row = self._row(name)
+        if name not in self._topics or self._topics[name].id != row.id:
+            self._topics[name] = Topic(self._base, row)
         return self._topics[name]
 
     def _start_lingering(self) -> None:
@@ -139,14 +174,21 @@ class Producer:
         self._wake.notify_all()
 
     def _flush_lingering(self) -> None:
-        """The thread that flushes what has waited long enough."""
-        while True:
-            with self._lock:
-                self._wake.wait_for(lambda: self._gathered or self._is_closed)
-                self._wake.wait_for(lambda: self._is_closed, timeout=self._linger_s)
-                if self._is_closed:
-                    return
+        """The thread that flushes what has waited long enough, and tries again what failed."""
+        with self._lock:
+            wait_s = self._linger_s
+            while not self._is_closed:
+                self._wake.wait_for(lambda: self.pending or self._is_closed)
+                self._wake.wait_for(lambda: self._is_closed, timeout=wait_s)
                 try:
                     self.flush()
+                    wait_s = self._linger_s
                 except FlushError as error:
                     _log.warning("%s", error)
+                    wait_s = min(max(2 * wait_s, _RETRY_S), _MOST_RETRY_S)
+
+
+def _size(record: Record) -> int:
+    """About how much memory a record takes."""
+    headers = sum(len(key) + len(value or b"") for key, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + _RECORD_BYTES

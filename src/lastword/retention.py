@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lastword.catalog import commits, queries
+from lastword.catalog import queries
+from lastword.catalog.commits import NewLogStart, commit_log_start
 from lastword.catalog.engine import Catalog
 from lastword.config import TopicConfig
-from lastword.model import PartitionRow, Segment, TopicRow
+from lastword.errors import ConflictError, UnknownTopicError
+from lastword.model import Segment, TopicRow
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Expire:
 
 
 def plan(
-    topic: TopicRow, partition: PartitionRow, segments: Sequence[Segment], now_ms: int
+    topic: TopicRow, partition: int, segments: Sequence[Segment], now_ms: int
 ) -> Expire | None:
     """What retention would drop now; None if nothing."""
     if not topic.config.is_delete:
@@ -49,8 +51,8 @@ def plan(
         reasons.append(f"{by_time} older than retention.ms={topic.config.retention_ms}")
     return Expire(
         topic=topic.name,
-        partition=partition.partition,
-        log_start=segments[count].base if count < len(segments) else partition.log_end,
+        partition=partition,
+        log_start=segments[count].base if count < len(segments) else dropped[-1].last_offset + 1,
         segments=count,
         records=sum(s.records for s in dropped),
         bytes=sum(s.bytes for s in dropped),
@@ -61,18 +63,22 @@ def plan(
 def expire(
     catalog: Catalog, topics: Iterable[TopicRow], now_ms: int, *, dry_run: bool = False
 ) -> list[Expire]:
-    """Drop what retention says, in these topics; with `dry_run`, only say what."""
+    """Drop what retention says, in these topics; with `dry_run`, only say what.
+
+    A topic that is deleted, or no longer has the policy, by the time it is its turn, is left alone.
+    """
     done = []
     for topic in topics:
-        segments = queries.segments(catalog, topic.id)
-        for partition in queries.partitions_of(catalog, topic.id, topic.name):
-            expired = plan(topic, partition, segments.get(partition.partition, ()), now_ms)
+        for number, segments in queries.segments(catalog, topic).items():
+            expired = plan(topic, number, segments, now_ms)
             if expired is None:
                 continue
             if not dry_run:
-                commits.commit_log_start(
-                    catalog, topic, partition.partition, expired.log_start, now_ms, expired.reason
-                )
+                new = NewLogStart(number, expired.log_start, expired.reason)
+                try:
+                    commit_log_start(catalog, topic, new, now_ms)
+                except (UnknownTopicError, ConflictError):
+                    continue
             done.append(expired)
     return done
 

@@ -21,10 +21,6 @@ class ActiveSegment:
     def of(cls, partition: PartitionRow) -> ActiveSegment:
         return cls(partition.active_base, partition.active_bytes, partition.active_first_ms)
 
-    @property
-    def is_empty(self) -> bool:
-        return self.first_ms is None
-
     def grown_by(self, facts: FileFacts) -> ActiveSegment:
         first_ms = facts.first_ms if self.first_ms is None else self.first_ms
         return ActiveSegment(self.base, self.bytes + facts.bytes, first_ms)

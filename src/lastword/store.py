@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from lastword import address as addresses
 from lastword import check, garbage, retention
 from lastword.address import Address, without_secrets
-from lastword.catalog import commits, queries, topics
-from lastword.catalog.engine import Catalog, open_postgres, open_sqlite
+from lastword.catalog import queries, topics
+from lastword.catalog.engine import Catalog, Identity, open_postgres, open_sqlite
+from lastword.catalog.writers import forget_sessions
 from lastword.check import Progress, Report
 from lastword.clock import Clock, system_clock
 from lastword.config import Setting
 from lastword.errors import NotAStoreError
-from lastword.files.root import DataRoot, make_durable_folder, translated
+from lastword.files.root import OWNER_NOTE, DataRoot, make_durable_folder, translated
 from lastword.foundation import Foundation
 from lastword.garbage import GarbageFile
 from lastword.producer import Producer
 from lastword.retention import Expire
-from lastword.topic import Topic
+from lastword.topic import Topic, TopicSummary
 
 CATALOG_FILE = "catalog.db"
 _DATA_FOLDER = "data"
@@ -59,7 +60,20 @@ class Store:
 
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
-        return queries.topic_names(self.base.catalog)
+        return [topic.name for topic in queries.topics(self.base.catalog)]
+
+    def summaries(self) -> list[TopicSummary]:
+        """All topics with their sizes, sorted by name."""
+        sizes = queries.sizes(self.base.catalog)
+        return [
+            TopicSummary(
+                t.name,
+                t.partitions,
+                *sizes.get(t.id, (0, 0)),
+                ",".join(sorted(t.config.cleanup_policy)),
+            )
+            for t in queries.topics(self.base.catalog)
+        ]
 
     def settings(self) -> list[Setting]:
         """The store's own settings: the cleaner's, and the defaults for its topics."""
@@ -75,7 +89,11 @@ class Store:
 
     def expire(self, *names: str, dry_run: bool = False) -> list[Expire]:
         """Run retention on these topics, or on all; what was dropped, or would be."""
-        rows = [self.topic(name).row for name in names or self.topics()]
+        rows = (
+            [queries.topic_named(self.base.catalog, name) for name in names]
+            if names
+            else queries.topics(self.base.catalog)
+        )
         return retention.expire(self.base.catalog, rows, self.base.clock(), dry_run=dry_run)
 
     def gc(
@@ -86,7 +104,7 @@ class Store:
         if dry_run:
             return garbage.find(self.base.catalog, self.base.root, now_ms, orphan_age_ms)
         expiration_ms = topics.store_settings(self.base.catalog).producer_id_expiration_ms
-        commits.forget_writers(self.base.catalog, before_ms=now_ms - expiration_ms)
+        forget_sessions(self.base.catalog, before_ms=now_ms - expiration_ms)
         return garbage.collect(self.base.catalog, self.base.root, now_ms, orphan_age_ms)
 
     def check(
@@ -124,13 +142,13 @@ def open_store(
     address = addresses.parse(url)
     catalog = _folder_catalog(address, create) if address.folder else _postgres_catalog(address)
     try:
-        recorded = catalog.data_root()
-        if recorded is None:
+        identity = catalog.identity()
+        if identity is None:
             if not create:
                 raise NotAStoreError(address.shown, "no store is there")
-            catalog.create_schema(_new_data_root(address), clock())
-            recorded = catalog.data_root() or ""
-        root = DataRoot(_usable_root(address, recorded), folder=address.folder or "")
+            identity = _make_store(address, catalog, clock())
+        root = DataRoot(_usable_root(address, identity.data_root), folder=address.folder or "")
+        _refuse_others_files(address, root, identity)
         return Store(address.shown, Foundation(catalog, root, clock))
     except BaseException:
         catalog.close()
@@ -170,15 +188,42 @@ def _postgres_catalog(address: Address) -> Catalog:
     return open_postgres(address.postgres, address.pg_schema, address.shown)
 
 
-def _new_data_root(address: Address) -> str:
-    """What the catalog records: no credentials, and relative to the folder if it lies inside."""
-    if address.data_root:
-        return without_secrets(address.data_root)
-    if address.folder:
-        return _DATA_FOLDER
-    raise NotAStoreError(
+def _make_store(address: Address, catalog: Catalog, now_ms: int) -> Identity:
+    """A new catalog, once its data root has turned out to be usable and nobody else's.
+
+    What it records has no credentials, and is relative to the folder if it lies inside.
+    """
+    if not address.data_root and not address.folder:
+        raise NotAStoreError(
+            address.shown,
+            "no store is there yet; to make one, add ?data_root= with the folder or URL for its files",
+        )
+    data_root = address.data_root or _DATA_FOLDER
+    is_relative_fine = bool(address.folder)
+    addresses.checked_data_root(data_root, address.shown, is_relative_fine=is_relative_fine)
+    root = DataRoot(data_root, folder=address.folder or "")
+    if address.data_root and root.owner() is not None:
+        raise _others_files(address, root)
+    catalog.create_schema(without_secrets(data_root), now_ms, root.claim)
+    made = catalog.identity()
+    assert made is not None
+    return made
+
+
+def _refuse_others_files(address: Address, root: DataRoot, identity: Identity) -> None:
+    """Make sure that no other store's gc takes our files for orphans, nor ours theirs."""
+    owner = root.owner()
+    if owner is None:
+        root.claim(identity.store_id)
+    elif owner != identity.store_id:
+        raise _others_files(address, root)
+
+
+def _others_files(address: Address, root: DataRoot) -> NotAStoreError:
+    return NotAStoreError(
         address.shown,
-        "no store is there yet; to make one, add ?data_root= with the folder or s3:// URL for its files",
+        f"{root.shown} holds the files of another store; "
+        f"if that one is gone, delete {root.full(OWNER_NOTE)}",
     )
 
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lastword.catalog import commits, queries, topics
+from lastword.catalog.commits import NewLogStart
+from lastword.catalog.writers import appended_before
 from lastword.config import Setting, TopicConfig
-from lastword.errors import OffsetOutOfRangeError, PolicyViolationError
+from lastword.errors import InvalidArgumentError, OffsetOutOfRangeError, PolicyViolationError
 from lastword.foundation import Foundation
 from lastword.log import batch, read
 from lastword.log.append import Batch
 from lastword.log.append import append as append_batches
 from lastword.log.read import Reader, Span
-from lastword.model import AppendResult, PartitionRow, Record, Segment, TopicRow, Writer
+from lastword.model import AppendResult, PartitionRow, Record, Segment, TopicRow, valid_writer
+
+
+@dataclass(frozen=True)
+class TopicSummary:
+    """A topic in one line."""
+
+    name: str
+    partitions: int
+    records: int
+    bytes: int
+    cleanup_policy: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,7 @@ class Topic:
     """A handle on one topic of a store. Cheap; it goes stale when the topic is deleted."""
 
     def __init__(self, base: Foundation, row: TopicRow) -> None:
-        self._base, self._id, self.name = base, row.id, row.name
+        self._base, self.id, self.name = base, row.id, row.name
         self._keyless = 0
 
     def __repr__(self) -> str:
@@ -66,7 +80,7 @@ class Topic:
     @property
     def row(self) -> TopicRow:
         """The topic as the catalog has it now."""
-        return queries.topic_by_id(self._base.catalog, self._id, self.name)
+        return queries.topic_by_id(self._base.catalog, self.id, self.name)
 
     @property
     def partitions(self) -> int:
@@ -90,16 +104,18 @@ class Topic:
         table with such columns. `writer`: an id and a version that grows with each append; the
         same version again appends nothing and returns the first result.
         """
-        by = None if writer is None else Writer(*writer, topic_id=self._id)
+        by = None if writer is None else valid_writer(writer, self.id)
+        if by is not None and (done := appended_before(self._base.catalog, by)) is not None:
+            return done
         now_ms = self._base.clock()
         prepared = self.prepare(records, now_ms)
         return append_batches(self._base.catalog, self._base.root, [prepared], now_ms, by)
 
-    def prepare(self, records: Any, now_ms: int) -> Batch:
+    def prepare(self, records: Any, now_ms: int, *, is_late: bool = False) -> Batch:
         """The records checked against the topic's settings, each with its partition."""
         row = self.row
         table = batch.to_table(records)
-        ready = batch.checked(table, row, now_ms, self._keyless)
+        ready = batch.checked(table, row, now_ms, self._keyless, is_late=is_late)
         self._keyless += table["key"].null_count
         return Batch(row, ready)
 
@@ -117,17 +133,21 @@ class Topic:
         Without a partition: all of them, one after the other. A start at a removed offset reads
         on from the next record; one outside [log start, log end] is an OffsetOutOfRangeError.
         """
-        if partition is None and not start is end is limit is None:
-            raise ValueError("start, end and limit count within a partition: say which")
-        rows = queries.partitions_of(self._base.catalog, self._id, self.name)
-        if partition is not None:
-            rows = [self._partition(partition)]
-        spans = [self._span(row, start, end, limit) for row in rows]
-        return Reader(self._base.catalog, self._base.root, self.row, spans, columns)
+        topic = self.row
+        if partition is None:
+            if (start, end, limit) != (None, None, None):
+                raise InvalidArgumentError(
+                    "start, end and limit count within a partition: say which"
+                )
+            bounds = queries.partitions(self._base.catalog, topic)
+        else:
+            bounds = [self._bounds(topic, partition)]
+        spans = [self._span(p, start, end, limit) for p in bounds]
+        return Reader(self._base.catalog, self._base.root, topic, spans, columns)
 
     def offsets(self) -> dict[int, tuple[int, int]]:
         """Log start and log end of every partition."""
-        rows = queries.partitions_of(self._base.catalog, self._id, self.name)
+        rows = queries.partitions(self._base.catalog, self.row)
         return {row.partition: (row.log_start, row.log_end) for row in rows}
 
     def offset_for_timestamp(self, partition: int, timestamp_ms: int) -> int | None:
@@ -152,30 +172,27 @@ class Topic:
         """Delete the topic; its bytes go after `file.delete.delay.ms`."""
         topics.delete_topic(self._base.catalog, self.row, self._base.clock())
 
-    def delete_records(self, partition: int, before: int) -> int:
+    def delete_records(self, partition: int, before: int, *, dry_run: bool = False) -> int:
         """Raise log start to `before` (-1: log end); the new log start. Needs the delete policy."""
-        row = self.row
-        if not row.config.is_delete:
+        topic = self.row
+        if not topic.config.is_delete:
+            policy = ",".join(sorted(topic.config.cleanup_policy))
             raise PolicyViolationError(
-                f"topic {self.name!r} has cleanup.policy={','.join(sorted(row.config.cleanup_policy))}; "
-                "delete_records needs 'delete' in it"
+                f"topic {self.name!r} has cleanup.policy={policy}; delete_records needs 'delete' in it"
             )
-        bounds = self._partition(partition)
-        log_start = bounds.log_end if before == -1 else before
-        if not 0 <= log_start <= bounds.log_end:
-            raise OffsetOutOfRangeError(
-                self.name, partition, log_start, bounds.log_start, bounds.log_end
-            )
-        now_ms = self._base.clock()
-        commits.commit_log_start(
-            self._base.catalog, row, partition, log_start, now_ms, "delete_records"
-        )
-        return max(log_start, bounds.log_start)
+        p = self._bounds(topic, partition)
+        log_start = p.log_end if before == -1 else operator.index(before)
+        if not 0 <= log_start <= p.log_end:
+            raise OffsetOutOfRangeError(self.name, partition, log_start, p.log_start, p.log_end)
+        if dry_run:
+            return max(log_start, p.log_start)
+        new = NewLogStart(p.partition, log_start, "delete_records")
+        return commits.commit_log_start(self._base.catalog, topic, new, self._base.clock())
 
     def describe(self) -> TopicDescription:
         """Partitions, segments and settings."""
         catalog, row = self._base.catalog, self.row
-        segments = queries.segments(catalog, self._id)
+        segments = queries.segments(catalog, row)
         return TopicDescription(
             name=self.name,
             partitions=tuple(
@@ -186,21 +203,21 @@ class Topic:
                     first_dirty=p.first_dirty,
                     segments=tuple(segments.get(p.partition, ())),
                 )
-                for p in queries.partitions_of(catalog, self._id, self.name)
+                for p in queries.partitions(catalog, row)
             ),
             settings=tuple(topics.describe_topic(catalog, row)),
         )
 
-    def _partition(self, number: int) -> PartitionRow:
-        return queries.partition_of(self._base.catalog, self._id, self.name, number)
+    def _bounds(self, topic: TopicRow, number: int) -> PartitionRow:
+        return queries.read_plan(self._base.catalog, topic, operator.index(number), (0, 0))[0]
 
-    def _span(
-        self, row: PartitionRow, start: int | None, end: int | None, limit: int | None
-    ) -> Span:
-        first = row.log_start if start is None else start
-        if not row.log_start <= first <= row.log_end:
-            raise OffsetOutOfRangeError(self.name, row.partition, first, row.log_start, row.log_end)
+    def _span(self, p: PartitionRow, start: int | None, end: int | None, limit: int | None) -> Span:
+        first = p.log_start if start is None else operator.index(start)
+        if not p.log_start <= first <= p.log_end:
+            raise OffsetOutOfRangeError(self.name, p.partition, first, p.log_start, p.log_end)
         if (end is not None and end < first) or (limit is not None and limit < 0):
-            raise ValueError(f"nothing lies between start {first} and end {end}, limit {limit}")
-        last = row.log_end if end is None else min(end, row.log_end)
-        return Span(row.partition, first, last, limit, from_log_start=start is None)
+            raise InvalidArgumentError(
+                f"nothing lies between start {first} and end {end}, limit {limit}"
+            )
+        last = p.log_end if end is None else min(operator.index(end), p.log_end)
+        return Span(p.partition, first, last, limit, from_log_start=start is None)

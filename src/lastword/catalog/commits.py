@@ -9,28 +9,28 @@ The story of an append, by what a crash after each step leaves:
 4. the caller is told                    the append, whole; a writer who gives its id and version
                                          asks again and gets the first answer
 
-Locks are taken in one order, writer → partitions by (topic, number), so two appends cannot wait
-for each other.
+Locks are taken in one order, settings → topic → writer → partitions by (topic, number), so that
+two transactions cannot wait for each other.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
-from sqlalchemy import bindparam, literal, select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import select, tuple_
 from sqlalchemy.engine import Connection
 
-from lastword.catalog import queries
+from lastword.catalog import queries, writers
 from lastword.catalog.engine import Catalog, author
-from lastword.catalog.schema import commit, file, partition, retired_file, topic, writer
+from lastword.catalog.retired import refuse_condemned, retire
+from lastword.catalog.schema import commit, file, partition, topic
 from lastword.errors import (
     ConflictError,
     InvalidRecordError,
     OffsetOutOfRangeError,
-    StaleWriterError,
     UnknownTopicError,
 )
 from lastword.model import (
@@ -44,10 +44,13 @@ from lastword.model import (
 from lastword.segments import ActiveSegment, rolls_before
 
 
-def appended_before(catalog: Catalog, by: Writer) -> AppendResult | None:
-    """What this writer's append of this version did, if it has been done."""
-    with catalog.read() as tx:
-        return _repeat(tx, by)
+@dataclass(frozen=True)
+class NewLogStart:
+    """A partition's log start to be, and why."""
+
+    partition: int
+    log_start: int
+    reason: str
 
 
 def commit_append(
@@ -58,128 +61,77 @@ def commit_append(
     by: Writer | None = None,
 ) -> AppendResult:
     """Give out offsets to staged files, over all their partitions, all or nothing."""
+    by_partition: dict[tuple[int, int], list[StagedFile]] = defaultdict(list)
+    for s in staged:
+        by_partition[s.topic_id, s.partition].append(s)
     with catalog.write() as tx:
         if by is not None:
-            _lock_writer(tx, by)
-            if (done := _repeat(tx, by)) is not None:
+            writers.lock(tx, by)
+            if (done := writers.repeat_of(tx, by)) is not None:
                 return done
-        rows = _lock_partitions(tx, topics, staged)
+        rows = _lock_partitions(tx, topics, sorted(by_partition))
         fresh = {t.id: queries.topic_row(tx, t.id, t.name) for t in topics}
         _refuse_null_keys(fresh, staged)
-        _refuse_orphans(tx, staged)
+        refuse_condemned(tx, [s.facts.path for s in staged])
         names = ",".join(sorted(t.name for t in topics))
         commit_id = record_commit(tx, "append", names, now_ms)
-        ranges = []
-        for key, row in rows.items():
-            mine = [s for s in staged if (s.topic_id, s.partition) == key]
-            ranges.append(_append_to(tx, fresh[row.topic_id], row, mine, commit_id))
+        ranges = [
+            _append_to(tx, fresh[p.topic_id], p, by_partition[p.topic_id, p.partition], commit_id)
+            for p in rows
+        ]
         result = AppendResult(tuple(ranges))
         if by is not None:
-            _remember(tx, by, result, now_ms)
+            writers.remember(tx, by, result, now_ms)
         return result
 
 
-def commit_roll(catalog: Catalog, row: TopicRow, number: int | None, now_ms: int) -> list[int]:
+def commit_roll(catalog: Catalog, of: TopicRow, number: int | None, now_ms: int) -> list[int]:
     """Close the active segment of one or all partitions; which were rolled (not the empty ones)."""
-    which = partition.c.topic_id == row.id
+    query = select(partition).where(partition.c.topic_id == of.id)
     if number is not None:
-        which = sa.and_(which, partition.c.partition == number)
+        query = query.where(partition.c.partition == number)
     with catalog.write() as tx:
-        found = tx.execute(
-            select(partition).where(which).order_by(partition.c.partition).with_for_update()
-        ).all()
+        found = tx.execute(query.order_by(partition.c.partition).with_for_update()).all()
         if not found:
-            raise UnknownTopicError(row.name, number)
+            raise _unknown(tx, of, number)
         rolled = [p for p in map(queries.partition_row, found) if p.active_first_ms is not None]
         for p in rolled:
             _update(tx, p, active_base=p.log_end, active_bytes=0, active_first_ms=None)
         if rolled:
-            record_commit(tx, "roll", row.name, now_ms)
+            record_commit(tx, "roll", of.name, now_ms)
         return [p.partition for p in rolled]
 
 
-def commit_log_start(
-    catalog: Catalog, row: TopicRow, number: int, log_start: int, now_ms: int, why: str
-) -> int:
-    """Raise a partition's log start and retire the files wholly below it; how many those were.
+def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: int) -> int:
+    """Raise a partition's log start and retire the files wholly below it; the log start now.
 
-    A log start that is higher already stays. At log end, an active segment with records is rolled.
+    One that is higher already stays. At log end, an active segment with records is rolled.
     """
     with catalog.write() as tx:
-        found = tx.execute(
-            select(partition)
-            .where(partition.c.topic_id == row.id, partition.c.partition == number)
-            .with_for_update()
-        ).one_or_none()
-        if found is None:
-            raise UnknownTopicError(row.name, number)
-        p = queries.partition_row(found)
-        if not queries.topic_row(tx, row.id, row.name).config.is_delete:
+        (p,) = _lock_partitions(tx, [of], [(of.id, new.partition)])
+        if not queries.topic_row(tx, of.id, of.name).config.is_delete:
             raise ConflictError(
-                f"the cleanup.policy of {row.name!r} was changed; nothing was dropped"
+                f"the cleanup.policy of {of.name!r} was changed; nothing was dropped"
             )
-        if log_start > p.log_end:
-            raise OffsetOutOfRangeError(row.name, number, log_start, p.log_start, p.log_end)
-        log_start = max(log_start, p.log_start)
+        if new.log_start > p.log_end:
+            raise OffsetOutOfRangeError(of.name, p.partition, new.log_start, p.log_start, p.log_end)
+        log_start = max(new.log_start, p.log_start)
         changes: dict[str, int | None] = {
             "log_start": log_start,
             "first_dirty": max(p.first_dirty, log_start),
         }
         if log_start == p.log_end and p.active_first_ms is not None:
             changes |= {"active_base": p.log_end, "active_bytes": 0, "active_first_ms": None}
-        commit_id = record_commit(tx, "expire", row.name, now_ms, f"partition {number}: {why}")
+        detail = f"partition {p.partition}: {new.reason}"
+        commit_id = record_commit(tx, "expire", of.name, now_ms, detail)
         below = sa.and_(
-            file.c.topic_id == row.id,
-            file.c.partition == number,
+            file.c.topic_id == of.id,
+            file.c.partition == p.partition,
             file.c.last_offset < log_start,
         )
-        retired = retire(tx, below, commit_id, now_ms + row.config.file_delete_delay_ms)
+        retire(tx, below, commit_id, of.delete_after_ms(now_ms))
         _update(tx, p, **changes)
-        return retired
-
-
-def commit_orphans(catalog: Catalog, orphans: Iterable[tuple[str, int]], now_ms: int) -> None:
-    """Condemn staged files that no commit took: an append that still comes with one is refused.
-
-    With all partitions locked no append is half-way, so a file that is not in the log now never
-    will be.
-    """
-    with catalog.write() as tx:
-        tx.execute(
-            select(partition.c.topic_id)
-            .order_by(partition.c.topic_id, partition.c.partition)
-            .with_for_update()
-        ).all()
-        for path, size in orphans:
-            taken = tx.scalar(select(file.c.id).where(file.c.path == path))
-            known = tx.scalar(select(retired_file.c.path).where(retired_file.c.path == path))
-            if taken is None and known is None:
-                tx.execute(
-                    retired_file.insert().values(path=path, bytes=size, delete_after_ms=now_ms)
-                )
-
-
-def commit_deleted(catalog: Catalog, paths: Sequence[str]) -> None:
-    """Forget retired files whose bytes are gone."""
-    rows = [{"gone": path} for path in paths]
-    if rows:
-        with catalog.write() as tx:
-            gone = bindparam("gone", type_=sa.Text)
-            tx.execute(file.delete().where(file.c.path == gone, ~queries.LIVE), rows)
-            tx.execute(retired_file.delete().where(retired_file.c.path == gone), rows)
-
-
-def forget_writers(
-    catalog: Catalog, *, writer_id: str | None = None, before_ms: int | None = None
-) -> int:
-    """Forget a producer's own id, or all such ids that were last used before a time."""
-    doomed = writer.delete().where(writer.c.is_session.is_(True))
-    if writer_id is not None:
-        doomed = doomed.where(writer.c.writer_id == writer_id)
-    if before_ms is not None:
-        doomed = doomed.where(writer.c.appended_ms < before_ms)
-    with catalog.write() as tx:
-        return tx.execute(doomed).rowcount
+        return log_start
 
 
 def record_commit(
@@ -192,45 +144,30 @@ def record_commit(
     return int(tx.execute(row.returning(commit.c.id)).scalar_one())
 
 
-def retire(
-    tx: Connection, which: sa.ColumnElement[bool], commit_id: int, delete_after_ms: int
-) -> int:
-    """Take live files out of the log; their bytes may go after `delete_after_ms`."""
-    which = sa.and_(queries.LIVE, which)
-    rows = select(file.c.path, file.c.bytes, literal(delete_after_ms)).where(which)
-    tx.execute(retired_file.insert().from_select(["path", "bytes", "delete_after_ms"], rows))
-    return tx.execute(file.update().where(which).values(retired_commit=commit_id)).rowcount
-
-
 def _append_to(
-    tx: Connection, row: TopicRow, p: PartitionRow, staged: Sequence[StagedFile], commit_id: int
+    tx: Connection, of: TopicRow, p: PartitionRow, staged: Sequence[StagedFile], commit_id: int
 ) -> AppendedRange:
     """Give the next offsets of one partition to its staged files, rolling where it is due."""
     active, log_end = ActiveSegment.of(p), p.log_end
     rows = []
     for facts in (s.facts for s in staged):
-        if rolls_before(active, facts, row.config, seed=f"{row.id}/{p.partition}"):
+        if rolls_before(active, facts, of.config, seed=f"{of.id}/{p.partition}"):
             active = ActiveSegment(base=log_end, bytes=0, first_ms=None)
         active = active.grown_by(facts)
+        stored = asdict(facts)
+        last_offset = log_end + stored.pop("last_delta")
         rows.append(
             {
-                "topic_id": row.id,
+                **stored,
+                "topic_id": of.id,
                 "partition": p.partition,
                 "segment_base": active.base,
                 "base_offset": log_end,
-                "last_offset": log_end + facts.last_delta,
-                "records": facts.records,
-                "bytes": facts.bytes,
-                "tombstones": facts.tombstones,
-                "null_keys": facts.null_keys,
-                "first_ms": facts.first_ms,
-                "max_ms": facts.max_ms,
-                "footer_crc": facts.footer_crc,
-                "path": facts.path,
+                "last_offset": last_offset,
                 "added_commit": commit_id,
             }
         )
-        log_end += facts.last_delta + 1
+        log_end = last_offset + 1
     tx.execute(file.insert(), rows)
     _update(
         tx,
@@ -240,26 +177,29 @@ def _append_to(
         active_bytes=active.bytes,
         active_first_ms=active.first_ms,
     )
-    return AppendedRange(row.name, p.partition, p.log_end, log_end - 1)
+    return AppendedRange(of.name, p.partition, p.log_end, log_end - 1)
 
 
 def _lock_partitions(
-    tx: Connection, topics: Sequence[TopicRow], staged: Sequence[StagedFile]
-) -> dict[tuple[int, int], PartitionRow]:
-    wanted = {(s.topic_id, s.partition) for s in staged}
+    tx: Connection, topics: Sequence[TopicRow], wanted: Sequence[tuple[int, int]]
+) -> list[PartitionRow]:
+    """These (topic id, partition)s, locked, in order."""
     found = tx.execute(
         select(partition)
-        .where(tuple_(partition.c.topic_id, partition.c.partition).in_(sorted(wanted)))
+        .where(tuple_(partition.c.topic_id, partition.c.partition).in_(wanted))
         .order_by(partition.c.topic_id, partition.c.partition)
         .with_for_update()
     )
-    rows = {(p.topic_id, p.partition): p for p in map(queries.partition_row, found)}
-    if missing := wanted - rows.keys():
+    rows = [queries.partition_row(row) for row in found]
+    if missing := set(wanted) - {(p.topic_id, p.partition) for p in rows}:
         topic_id, number = min(missing)
-        name = next(t.name for t in topics if t.id == topic_id)
-        is_there = tx.scalar(select(topic.c.id).where(topic.c.id == topic_id)) is not None
-        raise UnknownTopicError(name, number if is_there else None)
+        raise _unknown(tx, next(t for t in topics if t.id == topic_id), number)
     return rows
+
+
+def _unknown(tx: Connection, of: TopicRow, number: int | None) -> UnknownTopicError:
+    is_there = tx.scalar(select(topic.c.id).where(topic.c.id == of.id)) is not None
+    return UnknownTopicError(of.name, number if is_there else None)
 
 
 def _refuse_null_keys(topics: dict[int, TopicRow], staged: Sequence[StagedFile]) -> None:
@@ -269,50 +209,6 @@ def _refuse_null_keys(topics: dict[int, TopicRow], staged: Sequence[StagedFile])
                 f"topic {topics[s.topic_id].name!r} became compacted during the append, which "
                 f"has {s.facts.null_keys} record(s) without a key; nothing was appended"
             )
-
-
-def _refuse_orphans(tx: Connection, staged: Sequence[StagedFile]) -> None:
-    paths = [s.facts.path for s in staged]
-    condemned = tx.scalar(select(retired_file.c.path).where(retired_file.c.path.in_(paths)))
-    if condemned is not None:
-        raise ConflictError(
-            f"{condemned} waited so long for its commit that gc took it for an orphan; "
-            "nothing was appended, append again"
-        )
-
-
-def _lock_writer(tx: Connection, by: Writer) -> None:
-    """Have the writer's row, and be the only one who has it."""
-    dialect = postgresql if tx.dialect.name == "postgresql" else sqlite
-    new = {"version": -1, "result": "[]", "appended_ms": 0, "is_session": by.is_session}
-    tx.execute(
-        dialect.insert(writer)
-        .values(writer_id=by.id, topic_id=by.topic_id, **new)
-        .on_conflict_do_nothing()
-    )
-    tx.execute(select(writer).where(_is(by)).with_for_update()).one()
-
-
-def _repeat(tx: Connection, by: Writer) -> AppendResult | None:
-    row = tx.execute(select(writer).where(_is(by))).one_or_none()
-    if row is None or row.version < by.version:
-        return None
-    if row.version > by.version:
-        raise StaleWriterError(by.id, by.version, row.version)
-    ranges = (AppendedRange(*r) for r in json.loads(row.result))
-    return AppendResult(tuple(ranges), is_repeat=True)
-
-
-def _remember(tx: Connection, by: Writer, result: AppendResult, now_ms: int) -> None:
-    tx.execute(
-        writer.update()
-        .where(_is(by))
-        .values(version=by.version, result=json.dumps(result.ranges), appended_ms=now_ms)
-    )
-
-
-def _is(by: Writer) -> sa.ColumnElement[bool]:
-    return sa.and_(writer.c.writer_id == by.id, writer.c.topic_id == by.topic_id)
 
 
 def _update(tx: Connection, p: PartitionRow, **values: int | None) -> None:

@@ -9,28 +9,40 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from lastword.catalog import schema
 from lastword.errors import CatalogError, CatalogVersionError, NotAStoreError
 
 _BUSY_TIMEOUT_MS = 60_000
+_POOL_TIMEOUT_S = 180  # longer: who waits for a connection waits for those who wait for the lock
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which store a catalog is of, and where its files lie."""
+
+    store_id: str
+    data_root: str
 
 
 class Catalog:
     """One open catalog. Its functions are in the modules beside this one."""
 
-    def __init__(self, engine: Engine, address: str) -> None:
+    def __init__(self, engine: Engine, address: str, pg_schema: str = "") -> None:
         self.address = address
-        self._engine = engine
+        self._engine, self._pg_schema = engine, pg_schema
         _engines.add(engine)
 
     def __repr__(self) -> str:
@@ -40,7 +52,7 @@ class Catalog:
     def read(self) -> Iterator[Connection]:
         """One consistent snapshot. Does not wait for writers, nor they for it."""
         with self._translated(), self._engine.connect() as connection:
-            if self._engine.dialect.name == "postgresql":
+            if self._pg_schema:
                 connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
                 yield connection
@@ -53,34 +65,38 @@ class Catalog:
             with connection.begin():
                 yield connection
 
-    def create_schema(self, data_root: str, now_ms: int) -> None:
-        """Make the tables, unless another process has just made them."""
+    def create_schema(self, data_root: str, now_ms: int, claim: Callable[[str], None]) -> None:
+        """Make the tables, unless another process has just made them.
+
+        `claim` is called with the new store's id; if it fails, there is no store.
+        """
         with self.write() as tx:
-            if self._engine.dialect.name == "postgresql":
+            if self._pg_schema:
                 tx.execute(sa.text("SELECT pg_advisory_xact_lock(7240561)"))
-                tx.execute(sa.text(f'CREATE SCHEMA IF NOT EXISTS "{self._pg_schema()}"'))
+                tx.execute(sa.text(f'CREATE SCHEMA IF NOT EXISTS "{self._pg_schema}"'))
             if not sa.inspect(tx).has_table("store"):
                 schema.metadata.create_all(tx)
-                row = {"data_root": data_root, "created_ms": now_ms}
-                tx.execute(schema.store.insert(), {"schema_version": schema.SCHEMA_VERSION, **row})
+                store_id = uuid.uuid4().hex
+                identity = {"schema_version": schema.SCHEMA_VERSION, "id": store_id}
+                where = {"data_root": data_root, "created_ms": now_ms}
+                tx.execute(schema.store.insert(), {**identity, **where})
+                claim(store_id)
 
-    def data_root(self) -> str | None:
-        """The data root that the catalog records; None if there is no catalog yet."""
+    def identity(self) -> Identity | None:
+        """Which store this is; None if there is no catalog yet."""
         with self.read() as tx:
             if not sa.inspect(tx).has_table("store"):
                 return None
-            row = tx.execute(sa.select(schema.store)).one_or_none()
-        if row is None:
-            raise NotAStoreError(self.address, "its catalog is empty; was it made by lastword?")
-        if row.schema_version != schema.SCHEMA_VERSION:
-            raise CatalogVersionError(self.address, row.schema_version, schema.SCHEMA_VERSION)
-        return str(row.data_root)
+            version = tx.scalar(sa.select(schema.store.c.schema_version))
+            if version is None:
+                raise NotAStoreError(self.address, "its catalog is empty; was it made by lastword?")
+            if version != schema.SCHEMA_VERSION:
+                raise CatalogVersionError(self.address, version, schema.SCHEMA_VERSION)
+            row = tx.execute(sa.select(schema.store)).one()
+        return Identity(row.id, row.data_root)
 
     def close(self) -> None:
         self._engine.dispose()
-
-    def _pg_schema(self) -> str:
-        return str(self._engine.url.query.get("options", "")).partition("search_path=")[2]
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -88,11 +104,14 @@ class Catalog:
             yield
         except DBAPIError as error:
             raise CatalogError(self.address, _in_words(error)) from error
+        except (SQLAlchemyError, OverflowError, UnicodeError) as error:
+            raise CatalogError(self.address, str(error).splitlines()[0]) from error
 
 
 def open_sqlite(path: str, address: str) -> Catalog:
     """The catalog in this SQLite file."""
-    engine = sa.create_engine(URL.create("sqlite", database=path), hide_parameters=True)
+    url = URL.create("sqlite", database=path)
+    engine = sa.create_engine(url, hide_parameters=True, pool_timeout=_POOL_TIMEOUT_S)
 
     @event.listens_for(engine, "connect")
     def _connected(connection: Any, _record: object) -> None:
@@ -112,10 +131,18 @@ def open_sqlite(path: str, address: str) -> Catalog:
 
 def open_postgres(url: URL, pg_schema: str, address: str) -> Catalog:
     """The catalog in this schema of a Postgres database."""
-    url = url.set(drivername="postgresql+psycopg").update_query_dict(
-        {"options": f"-csearch_path={pg_schema}"}
+    options = f"{url.query.get('options', '')} -csearch_path={pg_schema}".strip()
+    url = url.set(drivername="postgresql+psycopg").update_query_dict({"options": options})
+    engine = sa.create_engine(
+        url, hide_parameters=True, pool_pre_ping=True, pool_timeout=_POOL_TIMEOUT_S
     )
-    return Catalog(sa.create_engine(url, hide_parameters=True, pool_pre_ping=True), address)
+    return Catalog(engine, address, pg_schema)
+
+
+def insert_if_new(tx: Connection, table: sa.Table, **row: object) -> None:
+    """Insert the row, unless one with its key is there."""
+    dialect = postgresql if tx.dialect.name == "postgresql" else sqlite
+    tx.execute(dialect.insert(table).values(**row).on_conflict_do_nothing())
 
 
 def author() -> str:

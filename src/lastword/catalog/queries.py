@@ -1,7 +1,9 @@
-"""What can be asked of the catalog. Each function is one snapshot."""
+"""What can be asked of the catalog. Each function that takes a Catalog is one snapshot."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,10 +26,37 @@ from lastword.model import FileFacts, LogFile, PartitionRow, Segment, TopicRow
 LIVE = file.c.retired_commit.is_(None)
 
 
-def topic_names(catalog: Catalog) -> list[str]:
-    """The names of all topics, sorted."""
+def topics(catalog: Catalog) -> list[TopicRow]:
+    """All topics, sorted by name."""
     with catalog.read() as tx:
-        return list(tx.scalars(select(topic.c.name).order_by(topic.c.name)))
+        names = tx.execute(select(topic.c.id, topic.c.name).order_by(topic.c.name)).all()
+        counts = tx.execute(
+            select(partition.c.topic_id, func.count().label("n")).group_by(partition.c.topic_id)
+        )
+        partitions = {row.topic_id: row.n for row in counts}
+        overrides: dict[int, dict[str, str]] = defaultdict(dict)
+        for row in tx.execute(select(topic_config)):
+            overrides[row.topic_id][row.key] = row.value
+        store = store_overrides(tx)
+    return [
+        TopicRow(row.id, row.name, partitions[row.id], effective_config(overrides[row.id], store))
+        for row in names
+    ]
+
+
+def sizes(catalog: Catalog) -> dict[int, tuple[int, int]]:
+    """Records and bytes of every topic that has any, by its id."""
+    with catalog.read() as tx:
+        rows = tx.execute(
+            select(
+                file.c.topic_id,
+                func.sum(file.c.records).label("records"),
+                func.sum(file.c.bytes).label("bytes"),
+            )
+            .where(LIVE)
+            .group_by(file.c.topic_id)
+        )
+        return {row.topic_id: (int(row.records), int(row.bytes)) for row in rows}
 
 
 def topic_named(catalog: Catalog, name: str) -> TopicRow:
@@ -35,8 +64,7 @@ def topic_named(catalog: Catalog, name: str) -> TopicRow:
     with catalog.read() as tx:
         topic_id = tx.scalar(select(topic.c.id).where(topic.c.name == name))
         if topic_id is None:
-            known = tx.scalars(select(topic.c.name))
-            raise UnknownTopicError(name, known=list(known))
+            raise UnknownTopicError(name, known=list(tx.scalars(select(topic.c.name))))
         return topic_row(tx, topic_id, name)
 
 
@@ -67,45 +95,52 @@ def store_overrides(tx: Connection) -> dict[str, str]:
     return _as_dict(tx, select(store_config))
 
 
-def partitions_of(catalog: Catalog, topic_id: int, name: str) -> list[PartitionRow]:
+def partitions(catalog: Catalog, of: TopicRow) -> list[PartitionRow]:
     """The topic's partitions, in order."""
+    query = select(partition).where(partition.c.topic_id == of.id)
     with catalog.read() as tx:
-        rows = tx.execute(
-            select(partition)
-            .where(partition.c.topic_id == topic_id)
-            .order_by(partition.c.partition)
-        )
-        found = [partition_row(row) for row in rows]
-    if not found:
-        raise UnknownTopicError(name)
-    return found
-
-
-def partition_of(catalog: Catalog, topic_id: int, name: str, number: int) -> PartitionRow:
-    """One partition; UnknownTopicError if it, or its topic, is not there."""
-    with catalog.read() as tx:
-        return _partition_in(tx, topic_id, name, number)
+        rows = tx.execute(query.order_by(partition.c.partition)).all()
+    if not rows:
+        raise UnknownTopicError(of.name)
+    return [partition_row(row) for row in rows]
 
 
 def read_plan(
-    catalog: Catalog, topic_id: int, name: str, number: int, wanted: tuple[int, int], limit: int
+    catalog: Catalog, of: TopicRow, number: int, wanted: tuple[int, int], limit: int | None = None
 ) -> tuple[PartitionRow, list[LogFile]]:
     """A partition, and the first live files of it that may hold the wanted offsets, in order."""
     start, end = wanted
+    overlapping = live_files_of(of, number).where(
+        file.c.last_offset >= start, file.c.base_offset < end
+    )
     with catalog.read() as tx:
-        row = _partition_in(tx, topic_id, name, number)
-        files = tx.execute(
-            _live_files(topic_id, number)
-            .where(file.c.last_offset >= start, file.c.base_offset < end)
-            .limit(limit)
-        )
-        return row, [log_file(f) for f in files]
+        row = tx.execute(
+            select(partition).where(partition.c.topic_id == of.id, partition.c.partition == number)
+        ).one_or_none()
+        if row is None:
+            is_there = tx.scalar(select(topic.c.id).where(topic.c.id == of.id))
+            raise UnknownTopicError(of.name, number if is_there else None)
+        found = tx.execute(overlapping.limit(limit)).all()
+    return partition_row(row), [log_file(f, of) for f in found]
 
 
-def live_files(catalog: Catalog, topic_id: int, number: int) -> list[LogFile]:
+def live_files(catalog: Catalog, of: TopicRow, number: int) -> list[LogFile]:
     """All live files of a partition, in offset order."""
     with catalog.read() as tx:
-        return [log_file(f) for f in tx.execute(_live_files(topic_id, number))]
+        rows = tx.execute(live_files_of(of, number)).all()
+    return [log_file(row, of) for row in rows]
+
+
+def first_file_since(
+    catalog: Catalog, of: TopicRow, number: int, start: int, timestamp_ms: int
+) -> LogFile | None:
+    """The first live file from offset `start` on that holds a record as young as that."""
+    young = live_files_of(of, number).where(
+        file.c.last_offset >= start, file.c.max_ms >= timestamp_ms
+    )
+    with catalog.read() as tx:
+        row = tx.execute(young.limit(1)).one_or_none()
+    return log_file(row, of) if row else None
 
 
 def is_live(catalog: Catalog, path: str) -> bool:
@@ -114,58 +149,13 @@ def is_live(catalog: Catalog, path: str) -> bool:
         return tx.scalar(select(file.c.id).where(file.c.path == path, LIVE)) is not None
 
 
-def first_file_from(
-    catalog: Catalog, topic_id: int, number: int, start: int, timestamp_ms: int
-) -> LogFile | None:
-    """The first file from `start` on that holds a record as young as that."""
-    with catalog.read() as tx:
-        row = tx.execute(
-            _live_files(topic_id, number)
-            .where(file.c.last_offset >= start, file.c.max_ms >= timestamp_ms)
-            .limit(1)
-        ).one_or_none()
-    return log_file(row) if row else None
-
-
-def segments(catalog: Catalog, topic_id: int) -> dict[int, list[Segment]]:
+def segments(catalog: Catalog, of: TopicRow) -> dict[int, list[Segment]]:
     """The segments of every partition of a topic that have live files, oldest first."""
-    sums = (
-        select(
-            file.c.partition,
-            file.c.segment_base,
-            func.max(file.c.last_offset).label("last_offset"),
-            func.count().label("files"),
-            *(func.sum(file.c[n]).label(n) for n in ("records", "bytes", "tombstones")),
-            func.max(file.c.max_ms).label("max_ms"),
-            func.min(file.c.base_offset).label("first_base"),
-        )
-        .where(LIVE, file.c.topic_id == topic_id)
-        .group_by(file.c.partition, file.c.segment_base)
-        .subquery()
-    )
-    first = file.alias()
-    query = (
-        select(sums, first.c.first_ms, partition.c.active_base)
-        .join(
-            first,
-            and_(
-                first.c.topic_id == topic_id,
-                first.c.partition == sums.c.partition,
-                first.c.base_offset == sums.c.first_base,
-                first.c.retired_commit.is_(None),
-            ),
-        )
-        .join(
-            partition,
-            and_(partition.c.topic_id == topic_id, partition.c.partition == sums.c.partition),
-        )
-        .order_by(sums.c.partition, sums.c.segment_base)
-    )
     with catalog.read() as tx:
-        rows = tx.execute(query).all()
-    found: dict[int, list[Segment]] = {}
+        rows = tx.execute(_segments_of(of)).all()
+    found: dict[int, list[Segment]] = defaultdict(list)
     for row in rows:
-        found.setdefault(row.partition, []).append(
+        found[row.partition].append(
             Segment(
                 base=row.segment_base,
                 last_offset=row.last_offset,
@@ -200,46 +190,58 @@ def deletable(catalog: Catalog, now_ms: int) -> list[tuple[str, int]]:
 
 
 def partition_row(row: Row[Any]) -> PartitionRow:
-    return PartitionRow(**{name: getattr(row, name) for name in PartitionRow.__annotations__})
+    return PartitionRow(**{f.name: getattr(row, f.name) for f in fields(PartitionRow)})
 
 
-def log_file(row: Row[Any]) -> LogFile:
+def log_file(row: Row[Any], of: TopicRow) -> LogFile:
+    stored = {f.name: getattr(row, f.name) for f in fields(FileFacts) if f.name != "last_delta"}
     return LogFile(
-        topic=row.name,
+        topic=of.name,
         partition=row.partition,
         segment_base=row.segment_base,
         base_offset=row.base_offset,
         last_offset=row.last_offset,
-        facts=FileFacts(
-            path=row.path,
-            records=row.records,
-            last_delta=row.last_offset - row.base_offset,
-            bytes=row.bytes,
-            tombstones=row.tombstones,
-            null_keys=row.null_keys,
-            first_ms=row.first_ms,
-            max_ms=row.max_ms,
-            footer_crc=row.footer_crc,
-        ),
+        facts=FileFacts(**stored, last_delta=row.last_offset - row.base_offset),
     )
 
 
-def _partition_in(tx: Connection, topic_id: int, name: str, number: int) -> PartitionRow:
-    row = tx.execute(
-        select(partition).where(partition.c.topic_id == topic_id, partition.c.partition == number)
-    ).one_or_none()
-    if row is None:
-        is_there = tx.scalar(select(topic.c.id).where(topic.c.id == topic_id))
-        raise UnknownTopicError(name, number if is_there else None)
-    return partition_row(row)
-
-
-def _live_files(topic_id: int, number: int) -> sa.Select[Any]:
+def live_files_of(of: TopicRow, number: int) -> sa.Select[Any]:
+    """The query for the live files of a partition, in offset order."""
     return (
-        select(file, topic.c.name)
-        .join(topic, topic.c.id == file.c.topic_id)
-        .where(LIVE, file.c.topic_id == topic_id, file.c.partition == number)
+        select(file)
+        .where(LIVE, file.c.topic_id == of.id, file.c.partition == number)
         .order_by(file.c.last_offset)
+    )
+
+
+def _segments_of(of: TopicRow) -> sa.Select[Any]:
+    sums = (
+        select(
+            file.c.partition,
+            file.c.segment_base,
+            func.max(file.c.last_offset).label("last_offset"),
+            func.count().label("files"),
+            *(func.sum(file.c[n]).label(n) for n in ("records", "bytes", "tombstones")),
+            func.max(file.c.max_ms).label("max_ms"),
+            func.min(file.c.last_offset).label("first_file"),
+        )
+        .where(LIVE, file.c.topic_id == of.id)
+        .group_by(file.c.partition, file.c.segment_base)
+        .subquery()
+    )
+    first = file.alias()
+    is_first = and_(
+        first.c.topic_id == of.id,
+        first.c.partition == sums.c.partition,
+        first.c.last_offset == sums.c.first_file,
+        first.c.retired_commit.is_(None),
+    )
+    is_its = and_(partition.c.topic_id == of.id, partition.c.partition == sums.c.partition)
+    return (
+        select(sums, first.c.first_ms, partition.c.active_base)
+        .join(first, is_first)
+        .join(partition, is_its)
+        .order_by(sums.c.partition, sums.c.segment_base)
     )
 
 

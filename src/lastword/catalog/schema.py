@@ -35,6 +35,7 @@ store = Table(
     "store",
     metadata,
     Column("schema_version", Integer, nullable=False),
+    Column("id", Text, nullable=False),  # also noted at the data root, so that no two share it
     Column("data_root", Text, nullable=False),  # relative: to the folder that holds the catalog
     Column("created_ms", Long, nullable=False),
 )
@@ -134,6 +135,14 @@ writer = Table(
     Column("result", Text, nullable=False),  # the ranges of that version's append, as JSON
     Column("appended_ms", Long, nullable=False),
     Column("is_session", Boolean, nullable=False),  # a producer's own id, which may expire
+)
+
+# Orphans whose bytes were deleted, for ever: an append that comes late with one must be refused.
+condemned_file = Table(
+    "condemned_file",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("condemned_ms", Long, nullable=False),
 )
 
 retired_file = Table(

@@ -11,8 +11,9 @@ from sqlalchemy.engine import Connection
 
 from lastword import config as settings
 from lastword.catalog import queries
-from lastword.catalog.commits import record_commit, retire
+from lastword.catalog.commits import record_commit
 from lastword.catalog.engine import Catalog
+from lastword.catalog.retired import retire
 from lastword.catalog.schema import (
     file,
     partition,
@@ -94,11 +95,11 @@ def delete_topic(catalog: Catalog, row: TopicRow, now_ms: int) -> None:
     """Take the topic and all its files out of the log."""
     with catalog.write() as tx:
         _lock_topic(tx, row)
-        tx.execute(select(partition).where(partition.c.topic_id == row.id).with_for_update()).all()
-        commit_id = record_commit(tx, "delete", row.name, now_ms)
-        delete_after_ms = now_ms + row.config.file_delete_delay_ms
-        retire(tx, file.c.topic_id == row.id, commit_id, delete_after_ms)
         tx.execute(writer.delete().where(writer.c.topic_id == row.id))
+        its = select(partition).where(partition.c.topic_id == row.id)
+        tx.execute(its.order_by(partition.c.partition).with_for_update()).all()
+        commit_id = record_commit(tx, "delete", row.name, now_ms)
+        retire(tx, file.c.topic_id == row.id, commit_id, row.delete_after_ms(now_ms))
         tx.execute(topic.delete().where(topic.c.id == row.id))
 
 

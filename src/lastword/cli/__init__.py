@@ -33,6 +33,9 @@ for command in (
     app.command()(command)
 
 
+_settings = {"verbose": False}
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(__version__)
@@ -41,7 +44,6 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    context: typer.Context,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the traceback of an error.")
     ] = False,
@@ -52,7 +54,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    context.obj = verbose
+    _settings["verbose"] = verbose
 
 
 def main() -> None:
@@ -60,7 +62,7 @@ def main() -> None:
     try:
         app()
     except LastwordError as error:
-        if "-v" in sys.argv or "--verbose" in sys.argv:
+        if _settings["verbose"]:
             raise
         errors.print(f"[bold red]error:[/] {error.__class__.__name__}: ", end="")
         errors.print(str(error), markup=False, highlight=False, soft_wrap=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from lastword.cli.options import AsJson, StoreUrl, opened, pairs
 from lastword.cli.render import show_json, show_line, show_table
-from lastword.config import STORE_KEYS, TOPIC_KEYS
+from lastword.config import Setting, describe_store, describe_topic
 from lastword.errors import InvalidConfigError
 
 app = typer.Typer(
@@ -39,7 +41,7 @@ def describe(
         found = opened_store.topic(topic).describe().settings if topic else opened_store.settings()
     shown = [s for s in found if s.is_overridden or not overridden]
     if as_json:
-        show_json(shown)
+        show_json([{**asdict(s), "is_overridden": s.is_overridden} for s in shown])
         return
     rows = [
         (s.key, s.value, s.default, s.source if s.is_overridden else "", s.sentence) for s in shown
@@ -48,9 +50,16 @@ def describe(
 
 
 def _known_settings() -> str:
-    topic = "\n".join(f"[bold]{key}[/] {f.description}\n" for key, f in TOPIC_KEYS.items())
-    store = "\n".join(f"[bold]{key}[/]\n" for key in STORE_KEYS)
-    return f"Settings of a topic:\n\n{topic}\n\nSettings of the store:\n\n{store}"
+    """The settings, for --help: made from the table, as the docs are."""
+
+    def listed(settings: Iterable[Setting]) -> str:
+        return "".join(
+            f"\n\n[bold]{s.key}[/] ({s.bounds}; default {s.default}): {s.sentence}"
+            for s in settings
+        )
+
+    topic, store = listed(describe_topic({}, {})), listed(describe_store({}))
+    return f"Settings of a topic:{topic}\n\nSettings of the store:{store}"
 
 
 @app.command(epilog=_known_settings())

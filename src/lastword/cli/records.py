@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
@@ -54,27 +54,25 @@ def produce(
     and the value are needed, and a null value is a tombstone. Bytes that are not text are
     {"base64": "…"}; any other object or list is kept as its JSON text.
     """
+    parse = _from_json if line_format is Format.JSON else _from_text(separator, null_marker)
     count = 0
     with opened(store) as opened_store, opened_store.producer() as producer:
-        for number, line in enumerate(sys.stdin.buffer, start=1):
-            text = line.rstrip(b"\r\n")
+        for line in sys.stdin.buffer:
             try:
-                if line_format is Format.JSON:
-                    record = _from_json(text)
-                else:
-                    record = _from_text(text, separator.encode(), null_marker)
-            except ValueError as error:
+                record = parse(line.rstrip(b"\r\n"))
+                producer.send(
+                    topic,
+                    record.key,
+                    record.value,
+                    timestamp=record.timestamp,  # type: ignore[arg-type]
+                    headers=record.headers,
+                    partition=partition if record.partition is None else record.partition,
+                )
+            except (ValueError, TypeError, InvalidRecordError) as error:
+                producer.flush()
                 raise InvalidRecordError(
-                    f"line {number}: {error}; the {count} record(s) before it are appended"
+                    f"line {count + 1} is refused, the {count} record(s) before it are appended: {error}"
                 ) from None
-            producer.send(
-                topic,
-                record.key,
-                record.value,
-                timestamp=record.timestamp,  # type: ignore[arg-type]
-                headers=record.headers,
-                partition=partition if record.partition is None else record.partition,
-            )
             count += 1
     errors.print(f"{count} record(s) appended to {topic}", highlight=False)
 
@@ -94,7 +92,7 @@ def consume(
         bool, typer.Option("--follow", help="Go on with new records until interrupted.")
     ] = False,
     max_messages: Annotated[
-        int | None, typer.Option(show_default=False, help="Stop after so many.")
+        int | None, typer.Option(min=0, show_default=False, help="Stop after so many.")
     ] = None,
     line_format: LineFormat = Format.TEXT,
     separator: Separator = "\t",
@@ -107,6 +105,8 @@ def consume(
     """Print records, one a line: all that are there, or with --follow the new ones."""
     if offset is not None and partition is None:
         raise typer.BadParameter("an offset counts within a partition: give --partition too")
+    if offset is not None and from_beginning:
+        raise typer.BadParameter("--offset and --from-beginning: give one of them")
     with opened(store) as opened_store:
         found = opened_store.topic(topic)
         positions = _positions(found, partition, offset, at_end=follow and not from_beginning)
@@ -149,12 +149,18 @@ def _records(
         time.sleep(_POLL_SECONDS)
 
 
-def _from_text(line: bytes, separator: bytes, null_marker: str | None) -> Record:
-    key, found, value = line.partition(separator)
-    if not found:
-        raise ValueError(f"no separator {separator.decode()!r} between key and value")
-    is_null = null_marker is not None and value == null_marker.encode()
-    return Record(key, None if is_null else value)
+def _from_text(separator: str, null_marker: str | None) -> Callable[[bytes], Record]:
+    """A parser of KEY<separator>VALUE."""
+    between = separator.encode()
+    null = None if null_marker is None else null_marker.encode()
+
+    def parse(line: bytes) -> Record:
+        key, found, value = line.partition(between)
+        if not found:
+            raise ValueError(f"no separator {separator!r} between key and value")
+        return Record(key, None if value == null else value)
+
+    return parse
 
 
 def _from_json(line: bytes) -> Record:
@@ -168,6 +174,8 @@ def _from_json(line: bytes) -> Record:
     if unknown := fields.keys() - known:
         raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
     headers = fields.get("headers") or {}
+    if not isinstance(headers, (dict, list)):
+        raise ValueError("headers are an object, or a list of [name, value]")
     pairs = headers.items() if isinstance(headers, dict) else [tuple(h) for h in headers]
     return Record(
         key=_in_bytes(fields.get("key")),

@@ -8,11 +8,12 @@ import typer
 
 from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
 from lastword.cli.render import in_bytes, in_time, show_json, show_line, show_table
-from lastword.config import COMPACT
 from lastword.errors import TopicExistsError
 from lastword.topic import TopicDescription
 
 app = typer.Typer(help="Create, list, describe, delete topics.", no_args_is_help=True)
+
+KEEP = "keep for ever"  # the empty cleanup.policy
 
 Name = Annotated[str, typer.Argument(help="The topic's name.")]
 
@@ -44,7 +45,7 @@ def create(
         if as_json:
             show_json({"name": name, "created": made, "partitions": topic.partitions})
         elif made:
-            policy = ",".join(sorted(topic.config.cleanup_policy)) or "keep for ever"
+            policy = ",".join(sorted(topic.config.cleanup_policy)) or KEEP
             show_line(f"created topic {name}: {partitions} partition(s), {policy}")
         else:
             show_line(f"topic {name} exists already")
@@ -54,23 +55,16 @@ def create(
 def list_topics(store: StoreUrl = None, as_json: AsJson = False) -> None:
     """List all topics."""
     with opened(store) as opened_store:
-        found = [opened_store.topic(name).describe() for name in opened_store.topics()]
+        found = opened_store.summaries()
     if as_json:
-        show_json(
-            [
-                {
-                    "name": t.name,
-                    "partitions": len(t.partitions),
-                    "records": t.records,
-                    "bytes": t.bytes,
-                }
-                for t in found
-            ]
-        )
+        show_json(found)
         return
     show_table(
         ["topic", "partitions", "records", "size", "policy"],
-        [(t.name, len(t.partitions), t.records, in_bytes(t.bytes), _policy(t)) for t in found],
+        [
+            (t.name, t.partitions, t.records, in_bytes(t.bytes), t.cleanup_policy or KEEP)
+            for t in found
+        ],
     )
 
 
@@ -167,5 +161,4 @@ def show_anatomy(topic: TopicDescription) -> None:
 
 
 def _policy(topic: TopicDescription) -> str:
-    policy = next(s.value for s in topic.settings if s.key == "cleanup.policy")
-    return policy or f"neither {COMPACT} nor delete"
+    return next(s.value for s in topic.settings if s.key == "cleanup.policy") or KEEP

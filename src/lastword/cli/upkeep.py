@@ -81,7 +81,7 @@ def check(
     """Compare the catalog with the files: missing, corrupt, orphaned, wrong counts, overlaps."""
     age_ms = milliseconds(orphans_older_than)
     with opened(store) as opened_store, bytes_progress("checking") as bar:
-        total = sum(opened_store.topic(name).describe().bytes for name in opened_store.topics())
+        total = sum(topic.bytes for topic in opened_store.summaries())
         task = bar.add_task("check", total=total)
         report = opened_store.check(
             quick=quick, orphan_age_ms=age_ms, progress=lambda n: bar.advance(task, n)

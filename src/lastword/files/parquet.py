@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lastword.address import without_secrets
 from lastword.config import Compression
-from lastword.errors import BrokenFileError
-from lastword.files.root import DataRoot
+from lastword.errors import BrokenFileError, StorageError
+from lastword.files.root import DataRoot, translated
 from lastword.model import FileFacts, LogFile
 
 HEADERS = pa.list_(
@@ -62,7 +63,7 @@ def write_file(
 ) -> FileFacts:
     """Write records (timestamp, key, value, headers, in offset order) as a new, durable file.
 
-    Each piece becomes a row group, or more if it is large. Deltas are 0..n-1 unless the pieces
+    Each piece becomes a row group, or several if it is large. Deltas are 0..n-1 unless the pieces
     bring `offset_delta` themselves.
     """
     facts = _NO_RECORDS
@@ -77,12 +78,14 @@ def write_file(
             store_schema=False,
         )
         for piece in pieces:
-            table = _as_stored(piece, first_delta=facts.last_delta + 1)
-            writer.write_table(table, row_group_size=rows_of(ROW_GROUP_BYTES, table))
-            facts = _with_rows(facts, table)
+            for rows in _row_groups(piece):
+                table = _as_stored(rows, first_delta=facts.last_delta + 1)
+                writer.write_table(table, row_group_size=table.num_rows)
+                facts = _with_rows(facts, table)
         writer.close()
         size = sink.tell()
-    return replace(facts, path=path, bytes=size, footer_crc=crc32(_footer(root.open(path))))
+    with translated(root.full(path)):
+        return replace(facts, path=path, bytes=size, footer_crc=crc32(_footer(root.open(path))))
 
 
 def rows_of(size: int, table: pa.Table) -> int:
@@ -146,7 +149,17 @@ class FileReader:
         except FileNotFoundError:
             raise self._broken("is missing") from None
         except (OSError, pa.ArrowException) as error:
-            raise self._broken(f"is corrupt: {str(error).splitlines()[0]}") from error
+            problem = (str(error).splitlines() or [type(error).__name__])[0]
+            if "NO_SUCH_KEY" in problem:
+                raise self._broken("is missing") from None
+            if getattr(error, "errno", None) is not None or "AWS Error" in problem:
+                raise StorageError(self._shown, without_secrets(problem)) from error
+            raise self._broken(f"is corrupt: {problem}") from error
+
+
+def tombstones_in(records: pa.Table) -> pa.ChunkedArray:
+    """Which records delete their key: those with a key and without a value."""
+    return pc.and_not(pc.is_null(records["value"]), pc.is_null(records["key"]))
 
 
 def _footer(source: pa.NativeFile) -> bytes:
@@ -159,6 +172,25 @@ def _footer(source: pa.NativeFile) -> bytes:
     return tail[-length:]
 
 
+def _row_groups(records: pa.Table) -> Iterator[pa.Table]:
+    """The records in runs of at most a row group's bytes, however unequal they are."""
+    count = records.num_rows
+    if records.nbytes <= ROW_GROUP_BYTES and count <= ROW_GROUP_ROWS:
+        yield records
+        return
+    lengths = [
+        pc.fill_null(pc.binary_length(records[name]), 0).to_numpy() for name in ("key", "value")
+    ]
+    ends = np.cumsum(np.sum(lengths, axis=0, dtype=np.int64))
+    start = 0
+    while start < count:
+        before = ends[start - 1] if start else 0
+        fits = int(np.searchsorted(ends, before + ROW_GROUP_BYTES, side="right"))
+        stop = min(max(fits, start + 1), start + ROW_GROUP_ROWS)
+        yield records.slice(start, stop - start)
+        start = stop
+
+
 def _as_stored(records: pa.Table, first_delta: int) -> pa.Table:
     """The table with exactly the columns of a file, tombstones marked."""
     deltas = (
@@ -168,7 +200,7 @@ def _as_stored(records: pa.Table, first_delta: int) -> pa.Table:
     )
     columns = {
         "offset_delta": deltas,
-        "tombstone": pc.and_not(pc.is_null(records["value"]), pc.is_null(records["key"])),
+        "tombstone": tombstones_in(records),
         **{name: records[name] for name in ("timestamp", "key", "value", "headers")},
     }
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)

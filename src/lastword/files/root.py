@@ -10,8 +10,8 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +21,8 @@ from lastword.address import without_secrets
 from lastword.errors import StorageError
 
 _NAME = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<created_ms>\d+)-[0-9a-f]{16}\.parquet")
+
+OWNER_NOTE = "lastword-store"  # holds the id of the store that the files belong to
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,25 @@ class DataRoot:
     def __init__(self, url: str, folder: str = "") -> None:
         """`url` may be relative to `folder`, the one that holds the catalog."""
         self.shown = without_secrets(url) if "://" in url else os.path.join(folder, url)
-        with translated(self.shown):
-            if "://" in url:
-                self._fs, self._base = fs.FileSystem.from_uri(url)
-            else:
-                self._fs, self._base = fs.LocalFileSystem(), self.shown
+        if "://" in url:
+            self._fs, self._base = _file_system(url)
+        else:
+            self._fs, self._base = fs.LocalFileSystem(), self.shown
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
 
     def __repr__(self) -> str:
         return f"DataRoot({self.shown!r})"
+
+    def owner(self) -> str | None:
+        """The id of the store whose files these are; None if nobody has claimed the root."""
+        if self.size(OWNER_NOTE) is None:
+            return None
+        return bytes(self.open(OWNER_NOTE).read()).decode().strip()
+
+    def claim(self, store_id: str) -> None:
+        """Leave a note that these files belong to this store."""
+        with self.create(OWNER_NOTE) as note:
+            note.write(f"{store_id}\n".encode())
 
     def full(self, path: str) -> str:
         """The path as the file system knows it."""
@@ -95,12 +107,31 @@ class DataRoot:
         """Every file below the root."""
         selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
         with translated(self.shown):
-            infos = self._fs.get_file_info(selector)
+            infos = _persistently(lambda: self._fs.get_file_info(selector))
         for info in infos:
             if info.type == fs.FileType.File:
                 path = info.path[len(self._base) :].lstrip("/")
+                if path == OWNER_NOTE:
+                    continue
                 name = _NAME.fullmatch(path)
                 yield StoredFile(path, info.size, int(name["created_ms"]) if name else None)
+
+
+def _persistently(listing: Callable[[], list[fs.FileInfo]]) -> list[fs.FileInfo]:
+    """List again when a file was deleted in the middle of it."""
+    for _ in range(9):
+        with suppress(FileNotFoundError):
+            return listing()
+    return listing()
+
+
+def _file_system(url: str) -> tuple[fs.FileSystem, str]:
+    try:
+        system, base = fs.FileSystem.from_uri(url)
+        return system, str(base)
+    except (pa.ArrowException, OSError):  # whose text may quote the credentials
+        shown = without_secrets(url)
+        raise StorageError(shown, "is no URL of a file system that pyarrow knows") from None
 
 
 @contextmanager
@@ -124,9 +155,9 @@ def translated(path: str, *, missing_is_an_error: bool = True) -> Iterator[None]
 
 def make_durable_folder(folder: str) -> None:
     """Make the folder and those above it; each new name is synced into its parent."""
-    if os.path.isdir(folder):
-        return
     parent = os.path.dirname(folder)
+    if os.path.isdir(folder) or parent == folder:
+        return
     make_durable_folder(parent)
     os.makedirs(folder, exist_ok=True)
     sync(parent)

@@ -6,15 +6,16 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.catalog import commits
+from lastword.catalog.commits import commit_append
 from lastword.catalog.engine import Catalog
-from lastword.errors import CatalogError, InvalidRecordError, LastwordError
+from lastword.errors import CatalogError, LastwordError, StorageError
 from lastword.files.parquet import ROW_GROUP_BYTES, rows_of, write_file
 from lastword.files.root import DataRoot
 from lastword.model import AppendResult, StagedFile, TopicRow, Writer
@@ -58,24 +59,19 @@ def append(
     by: Writer | None = None,
 ) -> AppendResult:
     """Append to all these topics, or to none. Durable when it returns."""
-    if by is not None:
-        if by.version < 0 or not by.id:
-            raise InvalidRecordError(f"a writer has an id and a version from 0 on, not {by[:2]}")
-        if (done := commits.appended_before(catalog, by)) is not None:
-            return done
     planned = [file for batch in batches for file in _plan(batch)]
     if not planned and by is None:
         return AppendResult(())
     staged = stage(root, planned, now_ms)
     try:
-        result = commits.commit_append(catalog, [b.topic for b in batches], staged, now_ms, by)
+        result = commit_append(catalog, [b.topic for b in batches], staged, now_ms, by)
     except CatalogError:
         raise  # whether it was committed is not known: the files stay, `gc` finds them if not
     except LastwordError:
-        discard(root, staged)
+        _discard(root, [s.facts.path for s in staged])
         raise
     if result.is_repeat:
-        discard(root, staged)
+        _discard(root, [s.facts.path for s in staged])
     return result
 
 
@@ -94,20 +90,22 @@ def stage(root: DataRoot, planned: Sequence[_Planned], now_ms: int) -> list[Stag
         with ThreadPoolExecutor(min(len(planned) or 1, os.cpu_count() or 1)) as pool:
             return list(pool.map(write, paths, planned))
     except BaseException:
-        root.delete(paths)
+        _discard(root, paths)
         raise
 
 
-def discard(root: DataRoot, staged: Sequence[StagedFile]) -> None:
-    """Delete staged files that will not be committed."""
-    root.delete([s.facts.path for s in staged])
+def _discard(root: DataRoot, paths: Sequence[str]) -> None:
+    """Delete staged files that will not be committed; `gc` finds those that cannot be."""
+    with suppress(StorageError):
+        root.delete(paths)
 
 
 def _plan(batch: Batch) -> Iterator[_Planned]:
     """The files to write: one per partition, or more where one would outgrow a segment."""
     numbers = batch.records["partition"].to_numpy()
-    for number in np.unique(numbers):
-        mine = np.flatnonzero(numbers == number)
+    present, counts = np.unique(numbers, return_counts=True)
+    by_partition = np.split(np.argsort(numbers, kind="stable"), np.cumsum(counts)[:-1])
+    for number, mine in zip(present, by_partition, strict=False):
         share = len(mine) / len(numbers)
         files = max(1, math.ceil(batch.records.nbytes * share / batch.topic.config.segment_bytes))
         for rows in np.array_split(mine, min(files, len(mine))):

@@ -21,7 +21,7 @@ from lastword.files.parquet import HEADERS, TIMESTAMP
 from lastword.model import Header, Record, TopicRow
 from lastword.partitioner import partition_for
 
-COLUMNS = pa.schema(
+GIVEN = pa.schema(
     [
         pa.field("partition", pa.int32()),
         pa.field("timestamp", TIMESTAMP),
@@ -30,6 +30,16 @@ COLUMNS = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
+_TEXT_KINDS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_null,
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_BYTES = 1 << 30  # of one chunk, well below what a binary array can hold
 
@@ -37,7 +47,10 @@ _MOST_BYTES = 1 << 30  # of one chunk, well below what a binary array can hold
 def to_table(records: Any) -> pa.Table:
     """Tuples, Records, or anything that Arrow takes for a table, as one table."""
     if hasattr(records, "__arrow_c_stream__") or hasattr(records, "__arrow_c_array__"):
-        return _from_arrow(pa.table(records))
+        try:
+            return _from_arrow(pa.table(records))
+        except pa.ArrowException as error:
+            raise InvalidRecordError(f"the Arrow data is no table of records: {error}") from None
     if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Iterable):
         raise InvalidRecordError(
             "append takes a list of (key, value) tuples or Records, or an Arrow table, "
@@ -46,14 +59,17 @@ def to_table(records: Any) -> pa.Table:
     return _from_rows(records)
 
 
-def checked(table: pa.Table, topic: TopicRow, now_ms: int, keyless: int) -> pa.Table:
+def checked(
+    table: pa.Table, topic: TopicRow, now_ms: int, keyless: int, *, is_late: bool = False
+) -> pa.Table:
     """The table as the topic takes it: keys there, timestamps set, a partition for each record.
 
-    `keyless` is how many records without a key went before: they go round robin.
+    `keyless` is how many records without a key went before: they go round robin. Late records were
+    within the bounds of time when they were sent, and are not measured again.
     """
     _refuse_null_keys(table, topic)
-    table = table.set_column(1, COLUMNS.field(1), _timestamps(table, topic, now_ms))
-    return table.set_column(0, COLUMNS.field(0), _partitions(table, topic, keyless))
+    table = table.set_column(1, GIVEN.field(1), _timestamps(table, topic, now_ms, is_late))
+    return table.set_column(0, GIVEN.field(0), _partitions(table, topic, keyless))
 
 
 def checked_record(record: Record, topic: TopicRow, now_ms: int) -> Record:
@@ -90,20 +106,22 @@ def _from_rows(records: Iterable[Any]) -> pa.Table:
     try:
         arrays = [
             pa.array(column, pa.int64() if field.name == "timestamp" else field.type)
-            for field, column in zip(COLUMNS, columns, strict=True)
+            for field, column in zip(GIVEN, columns, strict=True)
         ]
     except (pa.ArrowException, OverflowError) as error:
-        raise InvalidRecordError(f"the records do not fit: {error}") from None
+        raise InvalidRecordError(f"a number does not fit: {error}") from None
     return pa.table(
-        [array.cast(f.type) for f, array in zip(COLUMNS, arrays, strict=True)], COLUMNS.names
+        [array.cast(f.type) for f, array in zip(GIVEN, arrays, strict=True)], GIVEN.names
     )
 
 
 def _from_arrow(table: pa.Table) -> pa.Table:
     names = set(table.column_names)
-    if unknown := names - {*COLUMNS.names, "offset"}:
+    if len(names) < len(table.column_names):
+        raise InvalidRecordError(f"a column stands twice: {', '.join(table.column_names)}")
+    if unknown := names - {*GIVEN.names, "offset"}:
         raise InvalidRecordError(
-            f"unknown column {sorted(unknown)[0]!r}; an append takes {', '.join(COLUMNS.names)}"
+            f"unknown column {sorted(unknown)[0]!r}; an append takes {', '.join(GIVEN.names)}"
         )
     if missing := {"key", "value"} - names:
         raise InvalidRecordError(f"no column {sorted(missing)[0]!r} in the Arrow table")
@@ -113,37 +131,48 @@ def _from_arrow(table: pa.Table) -> pa.Table:
         _cast(table[field.name], field)
         if field.name in table.column_names
         else pa.nulls(table.num_rows, field.type)
-        for field in COLUMNS
+        for field in GIVEN
     ]
-    return pa.table(columns, schema=COLUMNS)
+    return pa.table(columns, schema=GIVEN)
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = kind.value_type
-    if field.name in ("key", "value"):
-        is_text = any(
-            test(kind)
-            for test in (
-                pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
-                pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
-                pa.types.is_fixed_size_binary, pa.types.is_null,
-            )
-        )  # fmt: skip
-        if not is_text:
-            raise InvalidRecordError(f"column {field.name!r} is {kind}; give binary or string")
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if field.name in ("key", "value") and not any(is_kind(kind) for is_kind in _TEXT_KINDS):
+        raise InvalidRecordError(f"column {field.name!r} is {kind}; give binary or string")
+    if field.name == "partition" and not pa.types.is_integer(kind) and not pa.types.is_null(kind):
+        raise InvalidRecordError(f"column 'partition' is {kind}; give a kind of integer")
+    if field.name == "timestamp" and pa.types.is_timestamp(kind) and kind.tz is None:
+        raise InvalidRecordError(
+            "column 'timestamp' has no time zone; cast it to timestamp('ms', 'UTC')"
+        )
+    # What is finer than a millisecond is cut; all else must fit.
+    options = pc.CastOptions(target_type=field.type, allow_time_truncate=True)
     try:
         chunks = [c for chunk in column.chunks for c in _small_chunks(chunk)]
-        return pa.chunked_array([pc.cast(c, field.type, safe=False) for c in chunks], field.type)
+        cast = [pc.cast(c, options=options) for c in chunks]
+        if field.name == "headers":
+            _refuse_bad_headers(cast)
     except pa.ArrowException as error:
         raise InvalidRecordError(
             f"column {field.name!r} is {kind}, which does not become {field.type}: {error}"
         ) from None
+    return pa.chunked_array(cast, field.type)
+
+
+def _refuse_bad_headers(chunks: list[pa.Array]) -> None:
+    for chunk in chunks:
+        pairs = chunk.flatten()
+        keys = pairs.field("key")
+        if pairs.null_count or keys.null_count:
+            raise InvalidRecordError("column 'headers' has a header that is null, or has no key")
+        keys.validate(full=True)  # says so if one is not UTF-8
 
 
 def _small_chunks(chunk: pa.Array) -> list[pa.Array]:
+    """The chunk in pieces that a binary array can hold; plain, if it is dictionary-encoded."""
+    if pa.types.is_dictionary(chunk.type):
+        chunk = chunk.cast(pa.large_binary())
     if chunk.nbytes <= _MOST_BYTES or len(chunk) < 2:
         return [chunk]
     half = len(chunk) // 2
@@ -160,14 +189,14 @@ def _refuse_null_keys(table: pa.Table, topic: TopicRow) -> None:
         )
 
 
-def _timestamps(table: pa.Table, topic: TopicRow, now_ms: int) -> pa.ChunkedArray:
+def _timestamps(table: pa.Table, topic: TopicRow, now_ms: int, is_late: bool) -> pa.ChunkedArray:
     if topic.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         now = pa.scalar(now_ms, pa.int64())
         return pa.chunked_array([pa.repeat(now, table.num_rows).cast(TIMESTAMP)])
     stamps = pc.fill_null(table["timestamp"].cast(pa.int64()), now_ms)
     oldest, youngest = _timestamp_bounds(topic, now_ms)
     wrong = pc.or_(pc.less(stamps, oldest), pc.greater(stamps, youngest))
-    if pc.any(wrong).as_py():
+    if not is_late and pc.any(wrong).as_py():
         bad = _where(wrong)
         raise InvalidRecordError(
             f"topic {topic.name!r} takes timestamps from {oldest} to {youngest} "
@@ -226,7 +255,7 @@ def _normalised(record: Record, index: int) -> Record:
             _bytes(record.value, "value"),
             _milliseconds(record.timestamp),
             _headers(record.headers) if record.headers else (),
-            record.partition if record.offset is None else None,
+            _whole(record.partition, "partition") if record.offset is None else None,
         )
     except (TypeError, ValueError) as error:
         raise InvalidRecordError(f"record {index}: {error}", [index]) from None
@@ -243,15 +272,24 @@ def _bytes(value: object, what: str) -> bytes | None:
 
 
 def _milliseconds(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f"its timestamp {value} has no time zone")
         return (value - _EPOCH) // timedelta(milliseconds=1)
-    raise TypeError(f"its timestamp is a {type(value).__name__}; give milliseconds or a datetime")
+    return _whole(value, "timestamp")
+
+
+def _whole(value: object, what: str) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"its {what} is a {type(value).__name__}; give a whole number")
 
 
 def _headers(headers: Any) -> tuple[Header, ...]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple((str(key), _bytes(value, "header's value")) for key, value in pairs)
+    found = tuple((key, _bytes(value, "header's value")) for key, value in pairs)
+    for key, _ in found:
+        if not isinstance(key, str):
+            raise TypeError(f"a header's key is a {type(key).__name__}; give text")
+        key.encode()  # says so if it cannot be UTF-8
+    return found

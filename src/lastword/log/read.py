@@ -21,7 +21,13 @@ import pyarrow as pa
 
 from lastword.catalog import queries
 from lastword.catalog.engine import Catalog
-from lastword.errors import BrokenFileError, InvalidRecordError, OffsetOutOfRangeError, did_you_mean
+from lastword.errors import (
+    BrokenFileError,
+    InvalidArgumentError,
+    LastwordError,
+    OffsetOutOfRangeError,
+    did_you_mean,
+)
 from lastword.files.parquet import HEADERS, TIMESTAMP, FileReader
 from lastword.files.root import DataRoot
 from lastword.model import LogFile, Record, TopicRow
@@ -36,6 +42,7 @@ COLUMNS = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
+_Read = Callable[[], pa.Table]
 _PAGE_FILES = 1_000
 _THREADS = min(4, os.cpu_count() or 1)
 
@@ -84,13 +91,9 @@ class Reader:
 
     def _partition(self, span: Span) -> Iterator[pa.RecordBatch]:
         while span.start < span.end and span.limit != 0:
+            wanted = (span.start, span.end)
             row, files = queries.read_plan(
-                self._catalog,
-                self._topic.id,
-                self._topic.name,
-                span.partition,
-                (span.start, span.end),
-                _PAGE_FILES,
+                self._catalog, self._topic, span.partition, wanted, _PAGE_FILES
             )
             if span.start < row.log_start:
                 if not span.from_log_start:
@@ -116,22 +119,29 @@ class Reader:
 
     def _tables(self, files: Sequence[LogFile], span: Span) -> Iterator[pa.Table]:
         """The span's rows, a row group at a time."""
-        stored = [name for name in self.columns if name not in ("partition", "offset")]
-        row_groups = (
-            partial(_read_within, reader, row_group, stored, span)
-            for reader in (FileReader(self._root, file) for file in files)
-            for row_group in reader.row_groups(span.start, span.end)
-        )
+        reads = self._reads(files, span)
         if span.limit is None:
-            yield from _read_ahead(row_groups)
+            yield from _read_ahead(reads)
             return
         left = span.limit
-        for read in row_groups:
+        for read in reads:
             table = read().slice(0, left)
             yield table
             left -= table.num_rows
             if left == 0:
                 return
+
+    def _reads(self, files: Sequence[LogFile], span: Span) -> Iterator[_Read]:
+        """The reads to do, in order. A file that cannot be opened is one that raises, in its turn."""
+        stored = [name for name in self.columns if name not in ("partition", "offset")]
+        for file in files:
+            try:
+                reader = FileReader(self._root, file)
+            except LastwordError as error:
+                yield partial(_raise, error)
+                return
+            for row_group in reader.row_groups(span.start, span.end):
+                yield partial(_read_within, reader, row_group, stored, span)
 
     def _shown(self, batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         numbers = pa.array(np.full(batch.num_rows, partition, np.int32))
@@ -160,21 +170,20 @@ def first_offset_since(
     catalog: Catalog, root: DataRoot, topic: TopicRow, number: int, timestamp_ms: int
 ) -> int | None:
     """The first offset whose record is as young as that; None if there is none."""
-    row = queries.partition_of(catalog, topic.id, topic.name, number)
+    row, _ = queries.read_plan(catalog, topic, number, (0, 0))
+    start = row.log_start
     while True:
-        start = row.log_start
-        file = queries.first_file_from(catalog, topic.id, number, start, timestamp_ms)
+        file = queries.first_file_since(catalog, topic, number, start, timestamp_ms)
         if file is None:
             return None
-        span = Span(number, max(start, file.base_offset), file.last_offset + 1)
-        reader = Reader(catalog, root, topic, [span], ["offset", "timestamp"])
-        for batch in reader.batches():
-            young = np.flatnonzero(
-                batch.column("timestamp").cast(pa.int64()).to_numpy() >= timestamp_ms
-            )
+        first = max(start, file.base_offset)
+        span = Span(number, first, file.last_offset + 1, from_log_start=True)
+        for batch in Reader(catalog, root, topic, [span], ["offset", "timestamp"]).batches():
+            stamps = batch.column("timestamp").cast(pa.int64()).to_numpy()
+            young = np.flatnonzero(stamps >= timestamp_ms)
             if young.size:
                 return int(batch.column("offset")[int(young[0])].as_py())
-        row = replace(row, log_start=file.last_offset + 1)
+        start = file.last_offset + 1
 
 
 def _read_within(reader: FileReader, row_group: int, stored: Sequence[str], span: Span) -> pa.Table:
@@ -185,7 +194,11 @@ def _read_within(reader: FileReader, row_group: int, stored: Sequence[str], span
     return table.slice(first, last - first)
 
 
-def _read_ahead(reads: Iterator[Callable[[], pa.Table]]) -> Iterator[pa.Table]:
+def _raise(error: LastwordError) -> pa.Table:
+    raise error
+
+
+def _read_ahead(reads: Iterator[_Read]) -> Iterator[pa.Table]:
     """Do the reads on other threads, a few ahead, and yield what they read in order."""
     first = list(islice(reads, 2))
     if len(first) < 2:
@@ -216,7 +229,9 @@ def _advanced(span: Span, table: pa.Table) -> Span:
 def _known_columns(columns: Sequence[str] | None) -> list[str]:
     if columns is None:
         return list(COLUMNS.names)
+    if not columns:
+        raise InvalidArgumentError(f"name a column: {', '.join(COLUMNS.names)}")
     for name in columns:
         if name not in COLUMNS.names:
-            raise InvalidRecordError(f"no column {name!r}{did_you_mean(name, COLUMNS.names)}")
+            raise InvalidArgumentError(f"no column {name!r}{did_you_mean(name, COLUMNS.names)}")
     return list(columns)

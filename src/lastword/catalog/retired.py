@@ -1,0 +1,62 @@
+"""Files on their way out: retired, condemned as orphans, and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam, literal, select
+from sqlalchemy.engine import Connection
+
+from lastword.catalog.engine import Catalog, insert_if_new
+from lastword.catalog.queries import LIVE
+from lastword.catalog.schema import condemned_file, file, partition, retired_file
+from lastword.errors import ConflictError
+
+
+def retire(
+    tx: Connection, which: sa.ColumnElement[bool], commit_id: int, delete_after_ms: int
+) -> int:
+    """Take live files out of the log; their bytes may go after `delete_after_ms`."""
+    which = sa.and_(LIVE, which)
+    rows = select(file.c.path, file.c.bytes, literal(delete_after_ms)).where(which)
+    tx.execute(retired_file.insert().from_select(["path", "bytes", "delete_after_ms"], rows))
+    return tx.execute(file.update().where(which).values(retired_commit=commit_id)).rowcount
+
+
+def refuse_condemned(tx: Connection, paths: Sequence[str]) -> None:
+    """Raise if gc has taken one of these files for an orphan."""
+    condemned = tx.scalar(select(condemned_file.c.path).where(condemned_file.c.path.in_(paths)))
+    if condemned is not None:
+        raise ConflictError(
+            f"{condemned} waited so long for its commit that gc took it for an orphan; "
+            "nothing was appended, append again"
+        )
+
+
+def condemn_orphans(catalog: Catalog, orphans: Iterable[tuple[str, int]], now_ms: int) -> None:
+    """Condemn staged files that no commit took: an append that still comes with one is refused.
+
+    With all partitions locked no append is half-way, so a file that is not in the log now never
+    will be.
+    """
+    with catalog.write() as tx:
+        tx.execute(
+            select(partition.c.topic_id)
+            .order_by(partition.c.topic_id, partition.c.partition)
+            .with_for_update()
+        ).all()
+        for path, size in orphans:
+            if tx.scalar(select(file.c.id).where(file.c.path == path)) is None:
+                insert_if_new(tx, condemned_file, path=path, condemned_ms=now_ms)
+                insert_if_new(tx, retired_file, path=path, bytes=size, delete_after_ms=now_ms)
+
+
+def forget(catalog: Catalog, paths: Sequence[str]) -> None:
+    """Forget retired files whose bytes are gone."""
+    rows = [{"gone": path} for path in paths]
+    if rows:
+        with catalog.write() as tx:
+            gone = bindparam("gone", type_=sa.Text)
+            tx.execute(file.delete().where(file.c.path == gone, ~LIVE), rows)
+            tx.execute(retired_file.delete().where(retired_file.c.path == gone), rows)
