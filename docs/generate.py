@@ -112,7 +112,7 @@ def _default(parameter: Any) -> str:
     default = parameter.default
     if default is None or default is False or callable(default):
         return ""
-    return _code(repr(default) if default == "\t" else str(default))
+    return _code(str(default))
 
 
 def _help(parameter: Any) -> str:

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 import lastword
 from lastword.cli import app, main
-from lastword.errors import LastwordError
+from lastword.errors import LastwordError, StorageError
+from lastword.files.root import DataRoot
 from tests.notation import live_paths
 
 
@@ -48,7 +49,7 @@ def run(tmp_path: Path) -> Lastword:
         error = done.exception if isinstance(done.exception, LastwordError) else None
         if done.exception and not error and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return Run(done.exit_code, done.stdout, error)
+        return Run(done.exit_code, done.stdout_bytes.decode(), error)
 
     return call
 
@@ -121,6 +122,7 @@ class TestConfigs:
             (["--set", "segment.ms=0"], "segment.ms=0: must be greater than or equal to 1"),
             (["--remove", "nonsense"], "unknown topic setting 'nonsense'"),
             ([], "nothing to alter"),
+            (["--set", "segment.ms=5", "--remove", "segment.ms"], "give --set or --remove"),
         ],
     )
     def test_mistakes(self, run: Lastword, words: list[str], problem: str) -> None:
@@ -142,6 +144,46 @@ class TestProduceAndConsume:
         assert run("consume", "t", "--show-offsets").out.startswith("0:0\ta\t1\n0:1\tb")
         run("produce", "t", "--separator", "::", stdin="k::v\n")
         assert run("consume", "t", "--partition", "0", "--offset", "4").out == "k\tv\n"
+
+    def test_line_ends_and_escapes(self, run: Lastword) -> None:
+        run("topics", "create", "t")
+        run("produce", "t", "--separator", r"\t", stdin="a\tx\r\r\nb\ty")
+        assert run("consume", "t", "--separator", r"\t").out == "a\tx\r\nb\ty\n"
+
+    def test_ctrl_c_says_how_far_it_came(self, run: Lastword, tmp_path: Path) -> None:
+        run("topics", "create", "t")
+        command = [sys.executable, "-m", "lastword", "produce", "t", "--store", f"{tmp_path}/store"]
+        pipe = subprocess.PIPE
+        producing = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        assert producing.stdin is not None
+        producing.stdin.write(b"a\t1\nb\t2\n")
+        producing.stdin.flush()
+        while run("consume", "t").out != "a\t1\nb\t2\n":  # its linger is over
+            time.sleep(0.1)
+        producing.send_signal(signal.SIGINT)
+        assert producing.stderr is not None
+        assert producing.stderr.read() == b"interrupted; the first 2 record(s) are appended\n"
+        assert producing.wait() == 130
+
+    def test_a_full_disk_says_how_far_it_came(
+        self, run: Lastword, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run("topics", "create", "t")
+        create, created = DataRoot.create, []
+
+        def create_some(root: DataRoot, path: str) -> Any:
+            created.append(path)
+            if len(created) > 1:
+                raise StorageError(path, "no space left; free some and try again")
+            return create(root, path)
+
+        monkeypatch.setattr(DataRoot, "create", create_some)
+        lines = "".join(f"k{i}\t{'x' * 9_000_000}\n" for i in range(4))
+        error = run("produce", "t", stdin=lines).error
+        assert "the first 2 record(s) are appended, the rest is not: " in str(error)
+        assert "no space left" in str(error)
+        monkeypatch.undo()
+        assert len(run("consume", "t").out.splitlines()) == 2
 
     def test_json_there_and_back(self, run: Lastword) -> None:
         for name in ("one", "two"):
@@ -302,7 +344,7 @@ class TestMain:
     def test_no_store_at_all(self) -> None:
         done = self.call("topics", "list")
         assert done.returncode == 1
-        assert "give its URL or set LASTWORD_STORE" in done.stderr
+        assert "give its URL (--store), or set LASTWORD_STORE" in done.stderr
 
     def test_usage_is_exit_code_2(self) -> None:
         assert self.call("topics", "crate").returncode == 2

@@ -225,6 +225,7 @@ class TestAddress:
             ("s3://key:hush@bucket/x", "s3:// is no store"),
             ("file:///a?root=b", "unknown option 'root'"),
             ("", "names no folder"),
+            ("./a?data_root=s3://k:hush@b/x", "options need a URL"),
             ("file://elsewhere/a", "names the host 'elsewhere'"),
             ("postgresql://me:hush@host:port/db", "not a valid postgresql"),
             ("postgresql://me:hush@host/db?schema=Bad-One", "schema 'Bad-One' must be of"),
@@ -246,6 +247,8 @@ class TestSecretsInUrls:
             ("s3://host:9/a@b", "s3://b"),  # it could be a password: better too little
             ("abfs://c@host/x?sas_token=HUSH&a=b", "abfs://host/x?sas_token=…&a=b"),
             ("/plain/path@home", "/plain/path@home"),
+            ("file:///a?data_root=s3%3A//k%3AHUSH@b/x", "file:///a?data_root=s3://b/x"),
+            ("./a?data_root=s3://k:HUSH@b/x", "./a?data_root=s3://b/x"),
         ],
     )
     def test_they_are_not_shown(self, url: str, shown: str) -> None:

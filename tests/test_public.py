@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,22 @@ def test_a_manual_clock_stands_still() -> None:
     assert clock() == 1_500
 
 
+def test_a_topic_can_be_asked_for_whether_it_is_there_or_not(local: Store) -> None:
+    first = local.create_topic("t", partitions=2)
+    assert local.create_topic("t", if_not_exists=True).id == first.id
+
+
+@pytest.mark.parametrize("call", [
+    lambda s: s.create_topic("z", partitions="2"),
+    lambda s: s.create_topic(None),
+    lambda s: s.topic(None),
+    lambda s: s.create_topic("t").read(0, 0, limit=-1),
+])  # fmt: skip
+def test_wrong_types_are_our_errors(local: Store, call: Callable[[Store], object]) -> None:
+    with pytest.raises(LastwordError):
+        call(local)
+
+
 class TestOpening:
     def test_the_environment_names_the_default(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -58,7 +75,7 @@ class TestOpening:
         monkeypatch.setenv("LASTWORD_STORE", str(tmp_path / "s"))
         assert repr(lastword.open()) == f"Store('{tmp_path}/s')"
         monkeypatch.delenv("LASTWORD_STORE")
-        with pytest.raises(NotAStoreError, match="give its URL or set LASTWORD_STORE"):
+        with pytest.raises(NotAStoreError, match="or set LASTWORD_STORE"):
             lastword.open()
 
     def test_a_folder_of_others_is_not_made_a_store(self, tmp_path: Path) -> None:
@@ -78,6 +95,19 @@ class TestOpening:
         (tmp_path / "catalog.db").write_bytes(b"not a database at all, not at all" * 100)
         with pytest.raises(CatalogError, match=r"is not a database; restore catalog\.db"):
             lastword.open(tmp_path)
+
+    def test_a_catalog_that_was_lost_or_emptied(self, tmp_path: Path) -> None:
+        """Its data must not be taken for orphans of a new store."""
+        with lastword.open(tmp_path / "s") as store:
+            store.create_topic("t").append([("a", "1")])
+        (tmp_path / "s" / "catalog.db").write_bytes(b"")
+        with pytest.raises(NotAStoreError, match="data holds the files of another store; if that"):
+            lastword.open(tmp_path / "s")
+        (tmp_path / "s" / "catalog.db").unlink()
+        with pytest.raises(
+            NotAStoreError, match=r"its catalog\.db is gone; restore it from a copy"
+        ):
+            lastword.open(tmp_path / "s")
 
     def test_an_empty_catalog(self, local: Store, tmp_path: Path) -> None:
         with local.base.catalog.write() as tx:

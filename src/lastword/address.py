@@ -38,12 +38,16 @@ class Address:
 def parse(url: str | os.PathLike[str]) -> Address:
     """The address that a store's URL gives."""
     text = os.fspath(url)
-    scheme = text.partition("://")[0] if "://" in text else ""
+    scheme = text.partition("://")[0] if re.match(r"[a-z][a-z0-9+.-]*://", text, re.I) else ""
     if scheme in ("postgres", "postgresql", "postgresql+psycopg"):
         return _postgres(text)
     if scheme not in ("", "file"):
         raise NotAStoreError(
             without_secrets(text), f"{scheme}:// is no store; give a folder or postgresql://…"
+        )
+    if not scheme and "?data_root=" in text:
+        raise NotAStoreError(
+            without_secrets(text), "options need a URL: file:///folder?data_root=…"
         )
     path, options = (text, {}) if not scheme else _file_url(text)
     if not path:
@@ -55,18 +59,22 @@ def parse(url: str | os.PathLike[str]) -> Address:
 
 
 def without_secrets(url: str) -> str:
-    """The URL without user and password, and without query values that could be a secret."""
+    """The URL without user and password, and without options that could be a secret."""
     place, question, query = url.partition("?")
     scheme, separator, rest = place.partition("://")
     if _has_unquoted_secret(url):
-        rest = rest.rpartition("@")[2]
-    else:
+        place = scheme + separator + rest.rpartition("@")[2]
+    elif separator:
         authority, slash, path = rest.partition("/")
-        rest = authority.rpartition("@")[2] + slash + path
-    query = re.sub(
-        r"(^|&)([^=&]*(?:password|secret|token|key)[^=&]*=)[^&]*", r"\1\2…", query, flags=re.I
-    )
-    return scheme + separator + rest + question + query if separator else url
+        place = scheme + separator + authority.rpartition("@")[2] + slash + path
+    return place + question + "&".join(_shown_option(option) for option in query.split("&"))
+
+
+def _shown_option(option: str) -> str:
+    key, equals, value = option.partition("=")
+    if re.search("password|secret|token|key", key, re.I):
+        return f"{key}=…"
+    return key + equals + (without_secrets(unquote(value)) if "://" in unquote(value) else value)
 
 
 def checked_data_root(url: str, shown: str, *, is_relative_fine: bool) -> str:

@@ -171,7 +171,7 @@ class FlushError(LastwordError):
     """A producer could not append; the records are kept and the next flush tries again."""
 
     def __init__(self, pending: int, cause: BaseException) -> None:
-        self.pending = pending
+        self.pending, self.cause = pending, cause
         super().__init__(
             f"flush failed, {pending} record(s) pending: {cause} "
             "(flush() tries again, take_pending() hands them back)"
@@ -180,5 +180,5 @@ class FlushError(LastwordError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """'; did you mean "x"?' for the known word nearest to this one, or nothing."""
-    nearest = difflib.get_close_matches(word, list(known), n=1)
+    nearest = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -163,7 +163,7 @@ class AppendResult:
 
 def valid_topic_name(name: str) -> str:
     """The name, if Kafka would take it."""
-    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+    if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidTopicError(
             f"topic name {name!r} is not valid: 1 to 249 of the characters a-z A-Z 0-9 . _ -, "
             "and neither '.' nor '..'"
@@ -173,6 +173,6 @@ def valid_topic_name(name: str) -> str:
 
 def valid_partition_count(count: int) -> int:
     """The count, if a topic can have so many partitions."""
-    if not 1 <= count <= 10_000:
-        raise InvalidTopicError(f"a topic has 1 to 10000 partitions, not {count}")
+    if not isinstance(count, int) or not 1 <= count <= 10_000:
+        raise InvalidTopicError(f"a topic has 1 to 10000 partitions, not {count!r}")
     return count

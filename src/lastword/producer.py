@@ -45,6 +45,7 @@ class Producer:
         self._sealed: _Pending = []  # being appended, perhaps not for the first time
         self._gathered: _Pending = []
         self._gathered_bytes = 0
+        self.appended = 0  # records, by this producer so far
         self._is_closed = False
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
@@ -104,7 +105,8 @@ class Producer:
         """Hand back what has not been appended, as (topic, record), and forget it here."""
         with self._entered():
             if self._sealed and appended_before(self._base.catalog, self._writer()) is not None:
-                self._sealed = []  # it was, only the answer got lost
+                self.appended += len(self._sealed)  # it was, only the answer got lost
+                self._sealed = []
             taken = self._sealed + self._gathered
             self._sealed, self._gathered, self._gathered_bytes = [], [], 0
             return taken
@@ -137,6 +139,7 @@ class Producer:
             self._sealed, self._gathered, self._gathered_bytes = self._gathered, [], 0
             self._version += 1
         result = appended_before(self._base.catalog, self._writer()) or self._append_sealed()
+        self.appended += len(self._sealed)
         self._sealed = []
         return result
 

@@ -14,7 +14,7 @@ from lastword.catalog.writers import forget_sessions
 from lastword.check import Progress, Report
 from lastword.clock import Clock, system_clock
 from lastword.config import Setting
-from lastword.errors import NotAStoreError
+from lastword.errors import NotAStoreError, TopicExistsError
 from lastword.files.root import OWNER_NOTE, DataRoot, make_durable_folder, translated
 from lastword.foundation import Foundation
 from lastword.garbage import GarbageFile
@@ -46,12 +46,24 @@ class Store:
         self.base.catalog.close()
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        if_not_exists: bool = False,
     ) -> Topic:
-        """A new topic; settings have Kafka's names."""
-        row = topics.create_topic(
-            self.base.catalog, name, partitions, config or {}, self.base.clock()
-        )
+        """A new topic; settings have Kafka's names.
+
+        With `if_not_exists`, a topic of that name that is there already is returned as it is.
+        """
+        now_ms = self.base.clock()
+        try:
+            row = topics.create_topic(self.base.catalog, name, partitions, config or {}, now_ms)
+        except TopicExistsError:
+            if not if_not_exists:
+                raise
+            return self.topic(name)
         return Topic(self.base, row)
 
     def topic(self, name: str) -> Topic:
@@ -138,7 +150,7 @@ def open_store(
     if url is None:
         url = os.environ.get("LASTWORD_STORE", "")
         if not url:
-            raise NotAStoreError("no store", "give its URL or set LASTWORD_STORE")
+            raise NotAStoreError("no store", "give its URL (--store), or set LASTWORD_STORE")
     address = addresses.parse(url)
     catalog = _folder_catalog(address, create) if address.folder else _postgres_catalog(address)
     try:
@@ -175,6 +187,10 @@ def _refuse_strange_folder(address: Address, create: bool) -> None:
         raise NotAStoreError(address.shown, "is a file; a store is a folder or postgresql://…")
     with translated(folder):
         strangers = [name for name in os.listdir(folder) if not name.startswith(CATALOG_FILE)]
+    if os.path.exists(os.path.join(folder, _DATA_FOLDER, OWNER_NOTE)):
+        raise NotAStoreError(
+            address.shown, f"its {CATALOG_FILE} is gone; restore it from a copy, the data is there"
+        )
     if strangers or not create:
         holds = f"it holds {sorted(strangers)[0]!r} and " if strangers else "it is empty: "
         raise NotAStoreError(
@@ -202,9 +218,13 @@ def _make_store(address: Address, catalog: Catalog, now_ms: int) -> Identity:
     is_relative_fine = bool(address.folder)
     addresses.checked_data_root(data_root, address.shown, is_relative_fine=is_relative_fine)
     root = DataRoot(data_root, folder=address.folder or "")
-    if address.data_root and root.owner() is not None:
-        raise _others_files(address, root)
-    catalog.create_schema(without_secrets(data_root), now_ms, root.claim)
+
+    def claim(store_id: str) -> None:
+        if root.owner() is not None:
+            raise _others_files(address, root)
+        root.claim(store_id)
+
+    catalog.create_schema(without_secrets(data_root), now_ms, claim)
     made = catalog.identity()
     assert made is not None
     return made

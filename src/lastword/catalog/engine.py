@@ -156,6 +156,10 @@ def _in_words(error: DBAPIError) -> str:
         return f"another process has kept it locked for {_BUSY_TIMEOUT_MS // 1000} s; try again"
     if "disk is full" in problem:
         return "no space left on the disk; nothing was changed"
+    if "disk I/O error" in problem:
+        return "disk I/O error; if the disk is full, free some space and try again"
+    if "unable to open" in problem or "readonly" in problem:
+        return f"{problem}; SQLite must be able to write in the store's folder, even to read"
     if "not a database" in problem or "malformed" in problem:
         return f"{problem}; restore catalog.db from a copy"
     return problem

@@ -18,6 +18,7 @@ app = typer.Typer(
     help="Kafka's compacted topics on plain files, cleaned by Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     add_completion=False,
 )
 app.add_typer(topics.app, name="topics")

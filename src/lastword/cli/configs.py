@@ -16,7 +16,7 @@ from lastword.errors import InvalidConfigError
 app = typer.Typer(
     help="Describe and alter the settings of a topic, or of the store.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 
 Topic = Annotated[
@@ -54,8 +54,7 @@ def _known_settings() -> str:
 
     def listed(settings: Iterable[Setting]) -> str:
         return "".join(
-            f"\n\n[bold]{s.key}[/] ({s.bounds}; default {s.default}): {s.sentence}"
-            for s in settings
+            f"\n\n**{s.key}** ({s.bounds}; default {s.default}): {s.sentence}" for s in settings
         )
 
     topic, store = listed(describe_topic({}, {})), listed(describe_store({}))
@@ -76,6 +75,8 @@ def alter(
 ) -> None:
     """Set or remove settings, all or none."""
     changes: dict[str, str | None] = {**pairs(set_ or []), **dict.fromkeys(remove or [])}
+    if both := set(pairs(set_ or [])) & set(remove or []):
+        raise InvalidConfigError(f"{min(both)}: give --set or --remove, not both")
     if not changes:
         raise InvalidConfigError("nothing to alter; give --set KEY=VALUE or --remove KEY")
     with opened(store) as opened_store:

@@ -35,7 +35,7 @@ def demo() -> None:
         show_line("\nThe segment was rolled, and 1003 moved out: a tombstone. The log now:")
         show_anatomy(users.describe())
         files = [file.path for file in store.base.root.files()]
-        show_line(f"\n{len(files)} Parquet files, which any tool can read:")
+        show_line(f"\n{len(files)} Parquet files, which any tool can read (they go with the demo):")
         for path in sorted(files):
             show_line(f"  {store.base.root.full(path)}")
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -15,8 +16,9 @@ import typer
 
 from lastword.cli.options import StoreUrl, opened
 from lastword.cli.render import errors
-from lastword.errors import InvalidRecordError
+from lastword.errors import FlushError, InvalidRecordError, LastwordError
 from lastword.model import Record
+from lastword.producer import Producer
 from lastword.topic import Topic
 
 _POLL_SECONDS = 0.2
@@ -32,13 +34,15 @@ class Format(StrEnum):
 LineFormat = Annotated[
     Format, typer.Option("--format", help="text: KEY<separator>VALUE; json: one object a line.")
 ]
-Separator = Annotated[str, typer.Option(help="Between key and value, in text.")]
+Separator = Annotated[
+    str, typer.Option(help=r"Between key and value, in text; \t is the tabulator.")
+]
 
 
 def produce(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     line_format: LineFormat = Format.TEXT,
-    separator: Separator = "\t",
+    separator: Separator = r"\t",
     null_marker: Annotated[
         str | None,
         typer.Option(show_default=False, help="A value that is this text is null: a tombstone."),
@@ -55,26 +59,46 @@ def produce(
     {"base64": "…"}; any other object or list is kept as its JSON text.
     """
     parse = _from_json if line_format is Format.JSON else _from_text(separator, null_marker)
-    count = 0
-    with opened(store) as opened_store, opened_store.producer() as producer:
-        for line in sys.stdin.buffer:
-            try:
-                record = parse(line.rstrip(b"\r\n"))
-                producer.send(
-                    topic,
-                    record.key,
-                    record.value,
-                    timestamp=record.timestamp,  # type: ignore[arg-type]
-                    headers=record.headers,
-                    partition=partition if record.partition is None else record.partition,
-                )
-            except (ValueError, TypeError, InvalidRecordError) as error:
-                producer.flush()
-                raise InvalidRecordError(
-                    f"line {count + 1} is refused, the {count} record(s) before it are appended: {error}"
-                ) from None
-            count += 1
-    errors.print(f"{count} record(s) appended to {topic}", highlight=False)
+    with opened(store) as opened_store:
+        producer = opened_store.producer()
+        try:
+            for number, line in enumerate(sys.stdin.buffer, start=1):
+                _send(producer, topic, number, partial(parse, line), partition)
+            producer.close()
+        except FlushError as error:
+            raise LastwordError(
+                f"the first {producer.appended} record(s) are appended, the rest is not: {error.cause}"
+            ) from error
+        except KeyboardInterrupt:
+            producer.close()
+            errors.print(f"interrupted; the first {producer.appended} record(s) are appended")
+            raise
+    errors.print(f"{producer.appended} record(s) appended to {topic}", highlight=False)
+
+
+def _send(
+    producer: Producer,
+    topic: str,
+    number: int,
+    parse: Callable[[], Record],
+    partition: int | None,
+) -> None:
+    """Send one line; one that is refused ends it, with all before it appended."""
+    try:
+        record = parse()
+        producer.send(
+            topic,
+            record.key,
+            record.value,
+            timestamp=record.timestamp,  # type: ignore[arg-type]
+            headers=record.headers,
+            partition=partition if record.partition is None else record.partition,
+        )
+    except (ValueError, TypeError, InvalidRecordError) as error:
+        producer.close()
+        raise InvalidRecordError(
+            f"line {number} is refused, the {number - 1} record(s) before it are appended: {error}"
+        ) from None
 
 
 def consume(
@@ -95,7 +119,7 @@ def consume(
         int | None, typer.Option(min=0, show_default=False, help="Stop after so many.")
     ] = None,
     line_format: LineFormat = Format.TEXT,
-    separator: Separator = "\t",
+    separator: Separator = r"\t",
     null_marker: Annotated[str, typer.Option(help="How a null shows, in text.")] = "null",
     show_offsets: Annotated[
         bool, typer.Option("--show-offsets", help="In text: PARTITION:OFFSET<separator> first.")
@@ -115,7 +139,7 @@ def consume(
             if line_format is Format.JSON:
                 line = json.dumps(_to_json(record), ensure_ascii=False).encode()
             else:
-                line = _to_text(record, separator.encode(), null_marker.encode(), show_offsets)
+                line = _to_text(record, _unescaped(separator), null_marker.encode(), show_offsets)
             sys.stdout.buffer.write(line + b"\n")
             if follow:
                 sys.stdout.buffer.flush()
@@ -151,16 +175,24 @@ def _records(
 
 def _from_text(separator: str, null_marker: str | None) -> Callable[[bytes], Record]:
     """A parser of KEY<separator>VALUE."""
-    between = separator.encode()
+    between = _unescaped(separator)
     null = None if null_marker is None else null_marker.encode()
 
     def parse(line: bytes) -> Record:
-        key, found, value = line.partition(between)
+        key, found, value = _without_end(line).partition(between)
         if not found:
-            raise ValueError(f"no separator {separator!r} between key and value")
+            raise ValueError(f"no separator {between.decode()!r} between key and value")
         return Record(key, None if value == null else value)
 
     return parse
+
+
+def _unescaped(separator: str) -> bytes:
+    return separator.replace(r"\t", "\t").encode()
+
+
+def _without_end(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _from_json(line: bytes) -> Record:

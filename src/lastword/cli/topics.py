@@ -8,7 +8,6 @@ import typer
 
 from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
 from lastword.cli.render import in_bytes, in_time, show_json, show_line, show_table
-from lastword.errors import TopicExistsError
 from lastword.topic import TopicDescription
 
 app = typer.Typer(help="Create, list, describe, delete topics.", no_args_is_help=True)
@@ -34,17 +33,13 @@ def create(
 ) -> None:
     """Create a topic; the store too, if it is not there."""
     with opened(store, create=True) as opened_store:
-        try:
-            topic = opened_store.create_topic(name, partitions, pairs(config or []))
-        except TopicExistsError:
-            if not if_not_exists:
-                raise
-            topic, made = opened_store.topic(name), False
-        else:
-            made = True
+        is_new = name not in opened_store.topics()
+        topic = opened_store.create_topic(
+            name, partitions, pairs(config or []), if_not_exists=if_not_exists
+        )
         if as_json:
-            show_json({"name": name, "created": made, "partitions": topic.partitions})
-        elif made:
+            show_json({"name": name, "created": is_new, "partitions": topic.partitions})
+        elif is_new:
             policy = ",".join(sorted(topic.config.cleanup_policy)) or KEEP
             show_line(f"created topic {name}: {partitions} partition(s), {policy}")
         else:
