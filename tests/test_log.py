@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pyarrow as pa
 import pytest
 
 import lastword
+from lastword.catalog.commits import commit_append
 from lastword.errors import (
     BrokenFileError,
     InvalidArgumentError,
     InvalidRecordError,
     OffsetOutOfRangeError,
 )
+from lastword.log import append as log_append
 from lastword.model import Record
 from lastword.store import Store
 from lastword.testing import ManualClock
@@ -61,6 +64,27 @@ def test_an_empty_segment_is_not_rolled(local: Store) -> None:
     topic.append([Record("a", "1", partition=1)])
     assert topic.roll() == [1]
     assert topic.roll() == []
+
+
+def test_what_is_acknowledged_is_on_disk(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file, and every folder that got a new name in it, is synced before the commit."""
+    topic = local.create_topic("t")
+    fsync, synced = os.fsync, []
+
+    def remember(descriptor: int) -> None:
+        synced.append(os.path.realpath(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def commit(*args: Any) -> Any:
+        synced.append("commit")
+        return commit_append(*args)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    monkeypatch.setattr(log_append, "commit_append", commit)
+    topic.append([("a", "1")])
+    root = os.path.realpath(local.base.root.shown)
+    path = f"{root}/{live_paths(topic)[0]}"
+    assert synced == [root, f"{root}/t", path, f"{root}/t/0", "commit"]
 
 
 def test_reopened_it_is_all_there(data_url: str, clock: ManualClock) -> None:

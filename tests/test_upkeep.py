@@ -285,6 +285,16 @@ class TestSlowReaders:
         assert seen == [0, 1, 2, 3, 4, 5]
         assert shown(topic, offsets=True) == "0:a=0 1:b=1 | 2:c=2 3:d=3 | 4:e=4 5:f=5*"
 
+    def test_files_that_vanish_within_a_page(self, any_data: Store) -> None:
+        topic = any_data.create_topic("t")
+        write(topic, " | ".join(f"k={i}" for i in range(20)) + "*")
+        seen = []
+        for record in topic.read(0):
+            seen.append(record.offset)
+            if record.offset == 0:
+                _replace_all(any_data, topic)
+        assert seen == list(range(20))
+
     def test_a_log_start_that_overtook_the_reader_is_said(
         self, local: Store, pages_of_two_files: None
     ) -> None:

@@ -101,7 +101,7 @@ class FileReader:
     """
 
     def __init__(self, root: DataRoot, file: LogFile) -> None:
-        self.file = file
+        self.file, self._root = file, root
         self._shown = root.full(file.facts.path)
         with self._checked():
             self._source = root.open(file.facts.path)
@@ -150,11 +150,12 @@ class FileReader:
             raise self._broken("is missing") from None
         except (OSError, pa.ArrowException) as error:
             problem = (str(error).splitlines() or [type(error).__name__])[0]
-            if "NO_SUCH_KEY" in problem:
+            is_decoding = getattr(error, "errno", None) is None and "AWS Error" not in problem
+            if is_decoding:
+                raise self._broken(f"is corrupt: {problem}") from error
+            if self._root.size(self.file.facts.path) is None:  # which S3 says in many ways
                 raise self._broken("is missing") from None
-            if getattr(error, "errno", None) is not None or "AWS Error" in problem:
-                raise StorageError(self._shown, without_secrets(problem)) from error
-            raise self._broken(f"is corrupt: {problem}") from error
+            raise StorageError(self._shown, without_secrets(problem)) from error
 
 
 def tombstones_in(records: pa.Table) -> pa.ChunkedArray:
