@@ -186,6 +186,20 @@ class TestSecrets:
         with lastword.open(tmp_path / "s") as store:
             assert [r.value for r in store.topic("t").read()] == [b"1"]
 
+    def test_s3_by_the_environment_alone(
+        self, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        endpoint = s3_url.partition("endpoint_override=")[2].partition("&")[0]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{endpoint}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRETKEY")
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        url = f"file://{tmp_path}/s?data_root=s3://bucket/environment-{tmp_path.name}"
+        with lastword.open(url) as store:
+            topic = store.create_topic("t")
+            topic.append([("a", "1")])
+            assert [r.value for r in topic.read()] == [b"1"]
+
     def test_a_bucket_that_is_not_there(self, s3_url: str, tmp_path: Path) -> None:
         from tests.conftest import s3_store_url
 
