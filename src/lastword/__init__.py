@@ -5,9 +5,9 @@ from importlib.metadata import version as _version
 from lastword.errors import LastwordError
 from lastword.log.read import Reader
 from lastword.model import AppendResult, Record
+from lastword.opening import open_store as open
 from lastword.producer import Producer
 from lastword.store import Store
-from lastword.store import open_store as open
 from lastword.topic import Topic
 
 __version__ = _version("lastword")

@@ -17,6 +17,7 @@ from lastword.log import batch, read
 from lastword.log.append import Batch
 from lastword.log.append import append as append_batches
 from lastword.log.read import Reader, Span
+from lastword.log.records import to_table
 from lastword.model import AppendResult, PartitionRow, Record, Segment, TopicRow, valid_writer
 
 
@@ -114,7 +115,7 @@ class Topic:
     def prepare(self, records: Any, now_ms: int, *, is_late: bool = False) -> Batch:
         """The records checked against the topic's settings, each with its partition."""
         row = self.row
-        table = batch.to_table(records)
+        table = to_table(records)
         ready = batch.checked(table, row, now_ms, self._keyless, is_late=is_late)
         self._keyless += table["key"].null_count
         return Batch(row, ready)

@@ -6,7 +6,7 @@ import tempfile
 
 from lastword.cli.render import show_line
 from lastword.cli.topics import show_anatomy
-from lastword.store import open_store
+from lastword.opening import open_store
 
 _ADDRESS_BOOK = [
     ("1001", "4 Privet Dr"),

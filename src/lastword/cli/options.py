@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from lastword.errors import InvalidConfigError
-from lastword.store import Store, open_store
+from lastword.opening import open_store
+from lastword.store import Store
 
 StoreUrl = Annotated[
     str | None,

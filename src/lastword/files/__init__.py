@@ -1,0 +1,1 @@
+"""Files: `root` where they lie, `parquet` what is in them."""

@@ -1,0 +1,1 @@
+"""The log: `records` → `batch` → `append`, and `read` back."""

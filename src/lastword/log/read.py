@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +29,7 @@ from lastword.errors import (
 )
 from lastword.files.parquet import HEADERS, TIMESTAMP, FileReader
 from lastword.files.root import DataRoot
+from lastword.log.records import to_records
 from lastword.model import LogFile, Record, TopicRow
 
 COLUMNS = pa.schema(
@@ -147,23 +147,6 @@ class Reader:
         numbers = pa.array(np.full(batch.num_rows, partition, np.int32))
         arrays = [numbers if n == "partition" else batch.column(n) for n in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-def to_records(batch: pa.RecordBatch) -> Iterator[Record]:
-    """The rows of a batch as Records; columns that it lacks are None."""
-    none = [None] * batch.num_rows
-
-    def column(name: str) -> list[Any]:
-        return batch.column(name).to_pylist() if name in batch.schema.names else none
-
-    stamps = none
-    if "timestamp" in batch.schema.names:
-        stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    headers = [
-        tuple((h["key"], h["value"]) for h in row) if row else () for row in column("headers")
-    ]
-    columns = (column("key"), column("value"), stamps, headers, column("partition"))
-    return map(Record, *columns, column("offset"))
 
 
 def first_offset_since(
