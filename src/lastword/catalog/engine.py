@@ -174,4 +174,5 @@ def _forget_connections() -> None:
         engine.dispose(close=False)
 
 
-os.register_at_fork(after_in_child=_forget_connections)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_connections)
