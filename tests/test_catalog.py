@@ -327,7 +327,7 @@ class TestCommit:
         write(topic, "a=1 | a=2*")
         row = topic.row
         topic.alter({"cleanup.policy": "compact"})
-        with pytest.raises(ConflictError, match="was changed; nothing was dropped"):
+        with pytest.raises(ConflictError, match="were changed; nothing was dropped"):
             commits.commit_log_start(
                 store.base.catalog, row, NewLogStart(0, 1, "retention"), clock()
             )
@@ -351,6 +351,28 @@ class TestCommit:
         monkeypatch.setattr(writers, "select", select_after_gc)
         assert not topic.append([("a", "1")], writer=("app", 1)).is_repeat
         assert forgotten
+
+    def test_a_version_that_was_given_up_is_never_appended(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        topic = store.create_topic("t")
+        by = Writer("producer-1", 1, is_session=True)
+        assert writers.give_up(store.base.catalog, by) is None
+        late = commits.commit_append(
+            store.base.catalog, [topic.row], [_staged(store, topic, clock)], clock(), by
+        )
+        assert (late.is_repeat, late.records) == (True, 0)
+        assert topic.offsets() == {0: (0, 0)}
+
+    def test_retention_that_was_altered_meanwhile(self, store: Store, clock: ManualClock) -> None:
+        topic = store.create_topic("t", config={"cleanup.policy": "delete", "retention.ms": 1})
+        write(topic, "a=1 | a=2*")
+        row = topic.row
+        topic.alter({"retention.ms": -1})
+        new = NewLogStart(0, 1, "retention", under=row.config)
+        with pytest.raises(ConflictError, match="were changed; nothing was dropped"):
+            commits.commit_log_start(store.base.catalog, row, new, clock())
+        assert topic.offsets() == {0: (0, 2)}
 
     def test_what_the_database_cannot_hold(self, store: Store) -> None:
         topic = store.create_topic("t")

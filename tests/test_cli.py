@@ -223,6 +223,8 @@ class TestProduceAndConsume:
             (["--format", "json"], "[1]\n", 'appended: give an object with "key" and "value"'),
             (["--format", "json"], '{"key": "a", "value": 1, "headers": 5}', "headers are an obj"),
             (["--format", "json"], '{"key": {"base64": 5}, "value": 1}', "line 1 is refused"),
+            (["--format", "json"], '{"key": "a", "value": 1, "headers": ["ab"]}', "headers are"),
+            (["--format", "json"], '{"value": ' + "[" * 99_999 + "}", "line 1 is refused"),
             (["--format", "json"], '{"key": "a", "value": 1, "partition": "0"}', "partition is a"),
             (
                 ["--format", "json"],
@@ -253,6 +255,8 @@ class TestProduceAndConsume:
         assert "no partition 7" in str(run("consume", "t", "--partition", "7").error)
         assert run("consume", "t", "--offset", "1").code == 2
         assert run("consume", "t", "--max-messages", "-1").code == 2
+        assert run("consume", "t", "--max-messages", "9" * 20).code == 2
+        assert "no topic 'nope'" in str(run("produce", "nope").error)
         both = ["--partition", "1", "--offset", "1", "--from-beginning"]
         assert run("consume", "t", *both).code == 2
 
@@ -340,6 +344,17 @@ class TestMain:
         done = self.call("-v", "topics", "list", store=str(tmp_path / "nowhere"))
         assert done.returncode == 1
         assert "Traceback" in done.stderr
+
+    @pytest.mark.parametrize("words", ["consume t", "topics list", "produce [/x]", "produce t"])
+    def test_closed_and_full_outputs(self, tmp_path: Path, words: str) -> None:
+        lastword.open(tmp_path / "s").create_topic("t").append([("k", "v")])
+        for outside in (">/dev/full", ">&-", "<&-", "--null-marker $(printf '\\377')"):
+            done = subprocess.run(
+                f"{sys.executable} -m lastword {words} --store {tmp_path}/s {outside}",
+                shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert "Traceback" not in done.stderr, outside
+            assert done.returncode in (0, 1, 2)
 
     def test_no_store_at_all(self) -> None:
         done = self.call("topics", "list")

@@ -60,7 +60,7 @@ def test_what_a_database_says(problem: str, words: str) -> None:
         (OSError(errno.EDQUOT, "quota"), "no space left"),
         (FileNotFoundError(errno.ENOENT, "gone"), "not found"),
         (NotADirectoryError(errno.ENOTDIR, "no", "/a/file"), "/a/file is not a folder"),
-        (OSError("GET s3://key:HUSH@bucket failed"), "GET s3://bucket failed"),
+        (OSError("GET 's3://key:HUSH@bucket/x' failed"), "GET 's3://bucket/x' failed"),
     ],
 )
 def test_what_a_file_system_says(error: OSError, words: str) -> None:

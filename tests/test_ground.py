@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword import address, config
+from lastword.address import Address
 from lastword.config import SYNONYMS, TOPIC_KEYS, Setting
 from lastword.errors import InvalidConfigError, InvalidTopicError, NotAStoreError
 from lastword.model import FileFacts, valid_partition_count, valid_topic_name
@@ -226,7 +227,11 @@ class TestAddress:
             ("file:///a?root=b", "unknown option 'root'"),
             ("", "names no folder"),
             ("./a?data_root=s3://k:hush@b/x", "options need a URL"),
-            ("file://elsewhere/a", "names the host 'elsewhere'"),
+            ("file://elsewhere/a", "names a host"),
+            ("file://store?data_root=s3://k:hush@b/x", "names a host"),
+            ("file://[x", "is no URL"),
+            ("a\0b", "is no folder"),
+            ("./a?x=y&data_root=s3://k:hush@b/x", "options need a URL"),
             ("postgresql://me:hush@host:port/db", "not a valid postgresql"),
             ("postgresql://me:hush@host/db?schema=Bad-One", "schema 'Bad-One' must be of"),
         ],
@@ -243,23 +248,51 @@ class TestSecretsInUrls:
         [
             ("s3://key:HUSH@bucket/x?region=eu", "s3://bucket/x?region=eu"),
             ("s3://key:HU/SH@bucket/x", "s3://bucket/x"),
+            ("s3://key:HU?SH@bucket/x", "s3://bucket/x"),
+            ("s3://key:H@U/SH@bucket/x", "s3://bucket/x"),
+            ("postgresql://me:H@U/SH@host/db?a=b", "postgresql://host/db?a=b"),
             ("s3://bucket/a@b", "s3://bucket/a@b"),
+            ("s3://bucket/a?user=me@home&secret=HUSH", "s3://bucket/a?user=me@home&secret=…"),
             ("s3://host:9/a@b", "s3://b"),  # it could be a password: better too little
             ("abfs://c@host/x?sas_token=HUSH&a=b", "abfs://host/x?sas_token=…&a=b"),
+            ("s3://b/x?X-Amz-Signature=HUSH", "s3://b/x?X-Amz-Signature=…"),
+            ("postgresql://h/db?passfile=HUSH&a=b", "postgresql://h/db?passfile=…&a=b"),
             ("/plain/path@home", "/plain/path@home"),
             ("file:///a?data_root=s3%3A//k%3AHUSH@b/x", "file:///a?data_root=s3://b/x"),
             ("./a?data_root=s3://k:HUSH@b/x", "./a?data_root=s3://b/x"),
+            ("./a?b=c&data_root=s3://k:HUSH@b/x", "./a?b=c&data_root=s3://b/x"),
         ],
     )
     def test_they_are_not_shown(self, url: str, shown: str) -> None:
         assert address.without_secrets(url) == shown
 
-    def test_a_data_root_says_one_place(self) -> None:
-        with pytest.raises(NotAStoreError, match="as %2F") as error:
-            address.checked_data_root("s3://k:HU/SH@b/x", "here", is_relative_fine=True)
+    @pytest.mark.parametrize(
+        ("url", "recorded"),
+        [
+            ("s3://key:HUSH@bucket/x@y?region=eu", "s3://bucket/x@y?region=eu"),
+            ("abfss://container@account/x", "abfss://container@account/x"),
+            ("hdfs://me:HUSH@host:9/x", "hdfs://me@host:9/x"),
+            ("/a/b@c", "/a/b@c"),
+        ],
+    )
+    def test_what_is_recorded_is_the_same_place(self, url: str, recorded: str) -> None:
+        assert address.without_password(url) == recorded
+
+    @pytest.mark.parametrize(
+        ("url", "problem"),
+        [
+            ("s3://k:HU/SH@b/x", "write / [?] @ as %2F %3F %40"),
+            ("s3://k:HU?SH@b/x", "write / [?] @ as %2F %3F %40"),
+            ("s3://k:H@U/SH@b/x", "write / [?] @ as %2F %3F %40"),
+            (".", "must not be the folder of its catalog"),
+        ],
+    )
+    def test_a_data_root_says_one_place(self, url: str, problem: str) -> None:
+        with pytest.raises(NotAStoreError, match=problem) as error:
+            address.checked_data_root(url, Address("here", folder="/a"))
         assert "HU" not in str(error.value)
         with pytest.raises(NotAStoreError, match="must be an absolute path or a URL"):
-            address.checked_data_root("data", "here", is_relative_fine=False)
+            address.checked_data_root("data", Address("here"))
 
 
 def facts(size: int = 100, first_ms: int = 0, max_ms: int = 0) -> FileFacts:

@@ -208,6 +208,13 @@ def test_batches_stay_small_however_unequal_the_records_are(local: Store) -> Non
     assert topic.read(0).to_arrow()["key"].to_pylist() == [b"%d" % i for i in range(len(values))]
 
 
+def test_headers_count_too(local: Store) -> None:
+    topic = local.create_topic("t")
+    large = (("h", b"x" * 1_000_000), ("i", None))
+    topic.append((f"{i}", "v", None, large if i % 1000 == 0 else ()) for i in range(60_000))
+    assert max(batch.nbytes for batch in topic.read(0).batches()) < 25_000_000
+
+
 def test_numbers_of_numpy_are_numbers(local: Store) -> None:
     topic = local.create_topic("t", config={"cleanup.policy": "delete"})
     write(topic, "a=0 | b=1 | c=2*")

@@ -71,6 +71,17 @@ def test_what_was_taken_is_not_refused_for_having_waited(local: Store, clock: Ma
     assert values(local) == [b"1"]
 
 
+def test_a_close_that_cannot_forget_its_id_is_a_close(
+    local: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.create_topic("t")
+    producer = local.producer(linger_ms=NEVER)
+    producer.send("t", "a", "1")
+    monkeypatch.setattr(producer_module, "forget_sessions", _fail_before)
+    producer.close()
+    assert values(local) == [b"1"]
+
+
 def test_a_topic_that_was_made_anew(local: Store) -> None:
     topic = local.create_topic("t")
     producer = local.producer(linger_ms=NEVER)
@@ -238,7 +249,7 @@ class TestFailedFlush:
         producer.close()
 
 
-def _fail_before(*_: object) -> None:
+def _fail_before(*_: object, **__: object) -> None:
     raise CatalogError("the store", "refused")
 
 

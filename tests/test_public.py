@@ -6,12 +6,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lastword
 from lastword import errors
-from lastword.errors import CatalogError, LastwordError, NotAStoreError, StorageError
+from lastword.errors import (
+    CatalogError,
+    ConflictError,
+    LastwordError,
+    NotAStoreError,
+    StorageError,
+)
+from lastword.files.root import DataRoot
 from lastword.store import Store
 from lastword.testing import ManualClock
 
@@ -148,6 +156,45 @@ class TestOpening:
         (tmp_path / "other" / "lastword-store").write_text("somebody else\n")
         with pytest.raises(NotAStoreError, match="other holds the files of another store"):
             lastword.open(tmp_path / "two")
+
+    def test_a_data_root_that_is_gone_is_not_made_anew(self, tmp_path: Path) -> None:
+        """An unmounted disk: what is appended must not go under the mount point."""
+        url = f"file://{tmp_path}/s?data_root={tmp_path}/disk/data"
+        with lastword.open(url) as store:
+            store.create_topic("t").append([("a", "1")])
+        (tmp_path / "disk").rename(tmp_path / "away")
+        with pytest.raises(NotAStoreError, match="its files are not at .* is the disk mounted"):
+            lastword.open(tmp_path / "s")
+        assert not (tmp_path / "disk").exists()
+        (tmp_path / "away").rename(tmp_path / "disk")
+        lastword.open(tmp_path / "s").close()
+
+    def test_only_one_of_two_can_claim_a_data_root(self, local: Store) -> None:
+        root = local.base.root
+        assert not root.claim("another")
+        with pytest.MonkeyPatch.context() as late:  # it looked before the note was there
+            late.setattr(DataRoot, "owner", lambda _: None)
+            assert not root.claim("another")
+
+    def test_gc_of_a_root_that_is_another_stores(self, local: Store, clock: ManualClock) -> None:
+        local.create_topic("t").delete()
+        note = Path(local.base.root.full("lastword-store"))
+        note.write_bytes(b"\xff another")
+        with pytest.raises(ConflictError, match="this store's; nothing was deleted"):
+            local.gc(orphan_age_ms=0)
+
+    def test_a_store_that_could_not_be_made_leaves_no_claim(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def claim_and_fail(_self: object, _root: str, _now: int, claim: Any) -> None:
+            claim("nobody")
+            raise CatalogError("here", "went away")
+
+        with monkeypatch.context() as broken:
+            broken.setattr("lastword.opening.Catalog.create_schema", claim_and_fail)
+            with pytest.raises(CatalogError):
+                lastword.open(tmp_path / "s")
+        lastword.open(tmp_path / "s").close()
 
     def test_postgres_needs_an_absolute_data_root(self, postgres_url: str) -> None:
         joint = "&" if "?" in postgres_url else "?"

@@ -23,6 +23,9 @@ from lastword.errors import NotAStoreError
 
 DEFAULT_SCHEMA = "lastword"
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
+_USER_IS_A_PLACE = ("abfs", "abfss", "hdfs")  # container@account, whose files
+
 
 @dataclass(frozen=True)
 class Address:
@@ -38,16 +41,16 @@ class Address:
 def parse(url: str | os.PathLike[str]) -> Address:
     """The address that a store's URL gives."""
     text = os.fspath(url)
-    scheme = text.partition("://")[0] if re.match(r"[a-z][a-z0-9+.-]*://", text, re.I) else ""
+    scheme = text.partition("://")[0] if _SCHEME.match(text) else ""
     if scheme in ("postgres", "postgresql", "postgresql+psycopg"):
         return _postgres(text)
     if scheme not in ("", "file"):
         raise NotAStoreError(
             without_secrets(text), f"{scheme}:// is no store; give a folder or postgresql://…"
         )
-    if not scheme and "?data_root=" in text:
+    if "\0" in text or (not scheme and re.search(r"[?&]data_root=", text)):
         raise NotAStoreError(
-            without_secrets(text), "options need a URL: file:///folder?data_root=…"
+            without_secrets(text), "is no folder; options need a URL: file:///folder?data_root=…"
         )
     path, options = (text, {}) if not scheme else _file_url(text)
     if not path:
@@ -59,44 +62,79 @@ def parse(url: str | os.PathLike[str]) -> Address:
 
 
 def without_secrets(url: str) -> str:
-    """The URL without user and password, and without options that could be a secret."""
-    place, question, query = url.partition("?")
-    scheme, separator, rest = place.partition("://")
-    if _has_unquoted_secret(url):
-        place = scheme + separator + rest.rpartition("@")[2]
-    elif separator:
-        authority, slash, path = rest.partition("/")
-        place = scheme + separator + authority.rpartition("@")[2] + slash + path
-    return place + question + "&".join(_shown_option(option) for option in query.split("&"))
+    """The URL, to be shown: without user, password, and options that could be a secret.
+
+    Where it is not clear what is a password, rather too little is shown than too much.
+    """
+    scheme = _SCHEME.match(url)
+    start = scheme.end() if scheme else 0
+    nested = re.search(r"[?&]data_root=", url)
+    end = nested.start() if nested else len(url)
+    rest = url[start:end]
+    authority = re.split("[/?]", rest, maxsplit=1)[0]
+    if scheme and ":" in authority and "@" in rest:
+        rest = rest.rpartition("@")[2]
+    elif scheme and "@" in authority:
+        rest = rest.partition("@")[2]
+    place, mark, options = rest.partition("?")
+    return (
+        url[:start] + place + mark + _shown(options) + url[end : end + 1] + _shown(url[end + 1 :])
+    )
+
+
+def redacted(text: str) -> str:
+    """A message of somebody else's, without the secrets of URLs in it."""
+    return re.sub(_SCHEME.pattern + r"\S+", lambda url: without_secrets(url[0]), text, flags=re.I)
+
+
+def without_password(url: str) -> str:
+    """The URL, to be recorded: the same place, less the credentials."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    keeps_user = scheme in _USER_IS_A_PLACE and user
+    place = user.partition(":")[0] + at + host if keeps_user else host
+    return scheme + separator + place + slash + path if separator else url
+
+
+def checked_data_root(url: str, address: Address) -> str:
+    """The data root, if it says one place, wherever it is read."""
+    rest = url.partition("://")[2]
+    authority = re.split("[/?]", rest, maxsplit=1)[0]
+    if ":" in authority and "@" in rest[len(authority) :]:
+        raise NotAStoreError(
+            address.shown,
+            "in its data root, write / ? @ as %2F %3F %40 where they are no separators",
+        )
+    if "://" in url:
+        return url
+    if not os.path.isabs(url) and not address.folder:
+        raise NotAStoreError(
+            address.shown, f"its data root {url!r} must be an absolute path or a URL"
+        )
+    if address.folder and os.path.abspath(os.path.join(address.folder, url)) == address.folder:
+        raise NotAStoreError(address.shown, "its data root must not be the folder of its catalog")
+    return url
+
+
+def _shown(options: str) -> str:
+    return "&".join(_shown_option(option) for option in options.split("&"))
 
 
 def _shown_option(option: str) -> str:
     key, equals, value = option.partition("=")
-    if re.search("password|secret|token|key", key, re.I):
+    if re.search("pass|pwd|secret|token|key|sig|cred|sas", key, re.I):
         return f"{key}=…"
     return key + equals + (without_secrets(unquote(value)) if "://" in unquote(value) else value)
 
 
-def checked_data_root(url: str, shown: str, *, is_relative_fine: bool) -> str:
-    """The data root, if it says one place, wherever it is read."""
-    if _has_unquoted_secret(url):
-        raise NotAStoreError(shown, "in its data root, write a / in user or password as %2F")
-    if "://" not in url and not os.path.isabs(url) and not is_relative_fine:
-        raise NotAStoreError(shown, f"its data root {url!r} must be an absolute path or a URL")
-    return url
-
-
-def _has_unquoted_secret(url: str) -> bool:
-    """Whether a slash in a password makes it look like a host and a path."""
-    rest = url.partition("?")[0].partition("://")[2]
-    authority, _, path = rest.partition("/")
-    return ":" in authority and "@" not in authority and "@" in path
-
-
 def _file_url(text: str) -> tuple[str, dict[str, str]]:
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise NotAStoreError(without_secrets(text), "is no URL; write file:///path") from None
     if parts.netloc not in ("", "localhost"):
-        raise NotAStoreError(text, f"names the host {parts.netloc!r}; write file:///path")
+        raise NotAStoreError(without_secrets(text), "names a host; write file:///path")
     options = (part.partition("=")[::2] for part in parts.query.split("&") if part)
     return unquote(parts.path), {key: unquote(value) for key, value in options}
 

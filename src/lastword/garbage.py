@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lastword.catalog import queries, retired
 from lastword.catalog.engine import Catalog
+from lastword.errors import ConflictError
 from lastword.files.root import DataRoot
 
 ORPHAN_AGE_MS = 24 * 3_600_000  # staging may take long; what is older was left by a crash
@@ -49,6 +50,7 @@ def collect(
     catalog: Catalog, root: DataRoot, now_ms: int, orphan_age_ms: int = ORPHAN_AGE_MS
 ) -> list[GarbageFile]:
     """Delete it; what was deleted."""
+    _refuse_others_files(catalog, root)
     found = find(catalog, root, now_ms, orphan_age_ms)
     orphans = [(f.path, f.bytes) for f in found if f.kind == "orphan"]
     if orphans:
@@ -58,3 +60,10 @@ def collect(
     root.delete([f.path for f in deleted])
     retired.forget(catalog, [f.path for f in deleted])
     return deleted
+
+
+def _refuse_others_files(catalog: Catalog, root: DataRoot) -> None:
+    """Look again at whose files these are: what is deleted does not come back."""
+    identity = catalog.identity()
+    if identity is None or root.owner() != identity.store_id:
+        raise ConflictError(f"{root.shown} is not, or no longer, this store's; nothing was deleted")

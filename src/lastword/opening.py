@@ -1,8 +1,10 @@
 """Opening a store: find its catalog and its data root, or make them; never over what is there.
 
-A store is made in this order, so that a failure leaves no store rather than half of one: the data
-root is tried, the tables are created and the root is claimed in one transaction. A root that holds
-another store's files is refused, for each would take the other's files for orphans.
+A store is made in one transaction: the tables are created and its data root is claimed by a note
+with the store's id, or neither. (A process that is killed between the two leaves the note; the error
+that the next one gets says which file that is.) A root with another store's note is refused, for
+each would take the other's files for orphans; so is a root without the note, for the files must be
+elsewhere: a disk that is not mounted, a wrong bucket.
 """
 
 from __future__ import annotations
@@ -72,6 +74,8 @@ def _refuse_strange_folder(address: Address, create: bool) -> None:
         raise NotAStoreError(address.shown, "is a file; a store is a folder or postgresql://…")
     with translated(folder):
         strangers = [name for name in os.listdir(folder) if not name.startswith(_CATALOG_FILE)]
+    if os.path.exists(os.path.join(folder, _CATALOG_FILE)):
+        return  # another process has just made it
     if os.path.exists(os.path.join(folder, _DATA_FOLDER, OWNER_NOTE)):
         raise NotAStoreError(
             address.shown, f"its {_CATALOG_FILE} is gone; restore it from a copy, the data is there"
@@ -99,28 +103,35 @@ def _make_store(address: Address, catalog: Catalog, now_ms: int) -> Identity:
             address.shown,
             "no store is there yet; to make one, add ?data_root= with the folder or URL for its files",
         )
-    data_root = address.data_root or _DATA_FOLDER
-    is_relative_fine = bool(address.folder)
-    addresses.checked_data_root(data_root, address.shown, is_relative_fine=is_relative_fine)
+    data_root = addresses.checked_data_root(address.data_root or _DATA_FOLDER, address)
     root = DataRoot(data_root, folder=address.folder or "")
+    claimed = False
 
     def claim(store_id: str) -> None:
-        if root.owner() is not None:
+        nonlocal claimed
+        claimed = root.claim(store_id)
+        if not claimed:
             raise _others_files(address, root)
-        root.claim(store_id)
 
-    catalog.create_schema(without_secrets(data_root), now_ms, claim)
+    try:
+        catalog.create_schema(addresses.without_password(data_root), now_ms, claim)
+    except BaseException:
+        if claimed:
+            root.delete([OWNER_NOTE])
+        raise
     made = catalog.identity()
     assert made is not None
     return made
 
 
 def _refuse_others_files(address: Address, root: DataRoot, identity: Identity) -> None:
-    """Make sure that no other store's gc takes our files for orphans, nor ours theirs."""
     owner = root.owner()
     if owner is None:
-        root.claim(identity.store_id)
-    elif owner != identity.store_id:
+        raise NotAStoreError(
+            address.shown,
+            f"its files are not at {root.shown}: is the disk mounted, the bucket right?",
+        )
+    if owner != identity.store_id:
         raise _others_files(address, root)
 
 
@@ -136,7 +147,7 @@ def _usable_root(address: Address, recorded: str) -> str:
     """The data root to use: the recorded one, with the credentials of the address if it has any."""
     if address.data_root is None:
         return recorded
-    if without_secrets(address.data_root) != recorded:
+    if addresses.without_password(address.data_root) != recorded:
         raise NotAStoreError(
             address.shown,
             f"its data root is {recorded}, not {without_secrets(address.data_root)}; leave it out",

@@ -7,11 +7,11 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from lastword.catalog import queries
-from lastword.catalog.writers import appended_before, forget_sessions
-from lastword.errors import FlushError, InvalidArgumentError
+from lastword.catalog.writers import appended_before, forget_sessions, give_up
+from lastword.errors import CatalogError, FlushError, InvalidArgumentError
 from lastword.foundation import Foundation
 from lastword.log import append, batch
 from lastword.model import AppendResult, Header, Record, TopicRow, Writer
@@ -104,7 +104,7 @@ class Producer:
     def take_pending(self) -> list[tuple[str, Record]]:
         """Hand back what has not been appended, as (topic, record), and forget it here."""
         with self._entered():
-            if self._sealed and appended_before(self._base.catalog, self._writer()) is not None:
+            if self._sealed and give_up(self._base.catalog, self._writer()) is not None:
                 self.appended += len(self._sealed)  # it was, only the answer got lost
                 self._sealed = []
             taken = self._sealed + self._gathered
@@ -120,7 +120,8 @@ class Producer:
             self._is_closed = True
             self._wake.notify_all()
             if self._version:
-                forget_sessions(self._base.catalog, writer_id=self._id)
+                with suppress(CatalogError):  # all is appended; gc forgets the id later
+                    forget_sessions(self._base.catalog, writer_id=self._id)
         if self._thread is not None:
             self._thread.join()
 

@@ -74,7 +74,7 @@ def expire(
             if expired is None:
                 continue
             if not dry_run:
-                new = NewLogStart(number, expired.log_start, expired.reason)
+                new = NewLogStart(number, expired.log_start, expired.reason, under=topic.config)
                 try:
                     commit_log_start(catalog, topic, new, now_ms)
                 except (UnknownTopicError, ConflictError):

@@ -27,6 +27,7 @@ from lastword.catalog import queries, writers
 from lastword.catalog.engine import Catalog, author
 from lastword.catalog.retired import refuse_condemned, retire
 from lastword.catalog.schema import commit, file, partition, topic
+from lastword.config import TopicConfig
 from lastword.errors import (
     ConflictError,
     InvalidRecordError,
@@ -51,6 +52,7 @@ class NewLogStart:
     partition: int
     log_start: int
     reason: str
+    under: TopicConfig | None = None  # only if these are still the topic's settings
 
 
 def commit_append(
@@ -109,10 +111,9 @@ def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: i
     """
     with catalog.write() as tx:
         (p,) = _lock_partitions(tx, [of], [(of.id, new.partition)])
-        if not queries.topic_row(tx, of.id, of.name).config.is_delete:
-            raise ConflictError(
-                f"the cleanup.policy of {of.name!r} was changed; nothing was dropped"
-            )
+        config = queries.topic_row(tx, of.id, of.name).config
+        if not config.is_delete or new.under not in (None, config):
+            raise ConflictError(f"the settings of {of.name!r} were changed; nothing was dropped")
         if new.log_start > p.log_end:
             raise OffsetOutOfRangeError(of.name, p.partition, new.log_start, p.log_start, p.log_end)
         log_start = max(new.log_start, p.log_start)

@@ -40,6 +40,16 @@ def lock(tx: Connection, by: Writer) -> None:
             return
 
 
+def give_up(catalog: Catalog, by: Writer) -> AppendResult | None:
+    """What this version's append did; if nothing, it never will, even if it is still under way."""
+    with catalog.write() as tx:
+        lock(tx, by)
+        done = repeat_of(tx, by)
+        if done is None:
+            remember(tx, by, AppendResult(()), now_ms=0)
+        return done
+
+
 def remember(tx: Connection, by: Writer, result: AppendResult, now_ms: int) -> None:
     """Note what the writer's append did."""
     tx.execute(

@@ -60,16 +60,29 @@ def root(
 
 def main() -> None:
     """Run the command line: exit 0 done, 1 our error (one line), 2 usage, 130 interrupted."""
+    for name in ("stdin", "stdout"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     try:
         app()
     except LastwordError as error:
         if _settings["verbose"]:
             raise
-        errors.print(f"[bold red]error:[/] {error.__class__.__name__}: ", end="")
-        errors.print(str(error), markup=False, highlight=False, soft_wrap=True)
-        sys.exit(1)
+        _say(error)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output has gone; nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # of standard input or output: a full disk, a closed pipe
+        if _settings["verbose"]:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _say(error)
+
+
+def _say(error: Exception) -> None:
+    """The error in one line, and exit code 1."""
+    errors.print(f"[bold red]error:[/] {error.__class__.__name__}: ", end="")
+    errors.print(str(error), markup=False, highlight=False, soft_wrap=True)
+    sys.exit(1)

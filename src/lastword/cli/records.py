@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -60,6 +61,7 @@ def produce(
     """
     parse = _from_json if line_format is Format.JSON else _from_text(separator, null_marker)
     with opened(store) as opened_store:
+        opened_store.topic(topic)  # says so if there is none, before anything is read
         producer = opened_store.producer()
         try:
             for number, line in enumerate(sys.stdin.buffer, start=1):
@@ -73,7 +75,9 @@ def produce(
             producer.close()
             errors.print(f"interrupted; the first {producer.appended} record(s) are appended")
             raise
-    errors.print(f"{producer.appended} record(s) appended to {topic}", highlight=False)
+    errors.print(
+        f"{producer.appended} record(s) appended to {topic}", highlight=False, markup=False
+    )
 
 
 def _send(
@@ -94,7 +98,7 @@ def _send(
             headers=record.headers,
             partition=partition if record.partition is None else record.partition,
         )
-    except (ValueError, TypeError, InvalidRecordError) as error:
+    except (ValueError, TypeError, RecursionError, InvalidRecordError) as error:
         producer.close()
         raise InvalidRecordError(
             f"line {number} is refused, the {number - 1} record(s) before it are appended: {error}"
@@ -116,7 +120,8 @@ def consume(
         bool, typer.Option("--follow", help="Go on with new records until interrupted.")
     ] = False,
     max_messages: Annotated[
-        int | None, typer.Option(min=0, show_default=False, help="Stop after so many.")
+        int | None,
+        typer.Option(min=0, max=sys.maxsize, show_default=False, help="Stop after so many."),
     ] = None,
     line_format: LineFormat = Format.TEXT,
     separator: Separator = r"\t",
@@ -139,7 +144,9 @@ def consume(
             if line_format is Format.JSON:
                 line = json.dumps(_to_json(record), ensure_ascii=False).encode()
             else:
-                line = _to_text(record, _unescaped(separator), null_marker.encode(), show_offsets)
+                line = _to_text(
+                    record, _unescaped(separator), os.fsencode(null_marker), show_offsets
+                )
             sys.stdout.buffer.write(line + b"\n")
             if follow:
                 sys.stdout.buffer.flush()
@@ -176,19 +183,19 @@ def _records(
 def _from_text(separator: str, null_marker: str | None) -> Callable[[bytes], Record]:
     """A parser of KEY<separator>VALUE."""
     between = _unescaped(separator)
-    null = None if null_marker is None else null_marker.encode()
+    null = None if null_marker is None else os.fsencode(null_marker)
 
     def parse(line: bytes) -> Record:
         key, found, value = _without_end(line).partition(between)
         if not found:
-            raise ValueError(f"no separator {between.decode()!r} between key and value")
+            raise ValueError(f"no separator {os.fsdecode(between)!r} between key and value")
         return Record(key, None if value == null else value)
 
     return parse
 
 
 def _unescaped(separator: str) -> bytes:
-    return separator.replace(r"\t", "\t").encode()
+    return os.fsencode(separator.replace(r"\t", "\t"))
 
 
 def _without_end(line: bytes) -> bytes:
@@ -198,7 +205,7 @@ def _without_end(line: bytes) -> bytes:
 def _from_json(line: bytes) -> Record:
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"is not JSON ({error})") from None
     if not isinstance(fields, dict) or "value" not in fields:
         raise ValueError('give an object with "key" and "value"')
@@ -206,7 +213,10 @@ def _from_json(line: bytes) -> Record:
     if unknown := fields.keys() - known:
         raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
     headers = fields.get("headers") or {}
-    if not isinstance(headers, (dict, list)):
+    is_list = isinstance(headers, list) and all(
+        isinstance(pair, list) and len(pair) == 2 for pair in headers
+    )
+    if not is_list and not isinstance(headers, dict):
         raise ValueError("headers are an object, or a list of [name, value]")
     pairs = headers.items() if isinstance(headers, dict) else [tuple(h) for h in headers]
     return Record(

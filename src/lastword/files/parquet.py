@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from lastword.address import without_secrets
+from lastword.address import redacted
 from lastword.config import Compression
 from lastword.errors import BrokenFileError, StorageError
 from lastword.files.root import DataRoot, translated
@@ -155,7 +156,7 @@ class FileReader:
                 raise self._broken(f"is corrupt: {problem}") from error
             if self._root.size(self.file.facts.path) is None:  # which S3 says in many ways
                 raise self._broken("is missing") from None
-            raise StorageError(self._shown, without_secrets(problem)) from error
+            raise StorageError(self._shown, redacted(problem)) from error
 
 
 def tombstones_in(records: pa.Table) -> pa.ChunkedArray:
@@ -179,10 +180,7 @@ def _row_groups(records: pa.Table) -> Iterator[pa.Table]:
     if records.nbytes <= ROW_GROUP_BYTES and count <= ROW_GROUP_ROWS:
         yield records
         return
-    lengths = [
-        pc.fill_null(pc.binary_length(records[name]), 0).to_numpy() for name in ("key", "value")
-    ]
-    ends = np.cumsum(np.sum(lengths, axis=0, dtype=np.int64))
+    ends = np.cumsum(_sizes(records))
     start = 0
     while start < count:
         before = ends[start - 1] if start else 0
@@ -190,6 +188,23 @@ def _row_groups(records: pa.Table) -> Iterator[pa.Table]:
         stop = min(max(fits, start + 1), start + ROW_GROUP_ROWS)
         yield records.slice(start, stop - start)
         start = stop
+
+
+def _sizes(records: pa.Table) -> NDArray[np.int64]:
+    """The bytes of every record: key, value and headers."""
+    sizes = np.zeros(records.num_rows, np.int64)
+    for name in ("key", "value"):
+        sizes += _lengths(records[name])
+    pairs = pc.list_flatten(records["headers"])
+    if len(pairs):
+        row = pc.list_parent_indices(records["headers"]).to_numpy()
+        for part in ("key", "value"):
+            np.add.at(sizes, row, _lengths(pc.struct_field(pairs, part)))
+    return sizes
+
+
+def _lengths(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    return np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(), np.int64)
 
 
 def _as_stored(records: pa.Table, first_delta: int) -> pa.Table:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import fs
 
-from lastword.address import without_secrets
+from lastword.address import redacted, without_secrets
 from lastword.errors import StorageError
 
 _NAME = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<created_ms>\d+)-[0-9a-f]{16}\.parquet")
@@ -51,14 +51,26 @@ class DataRoot:
 
     def owner(self) -> str | None:
         """The id of the store whose files these are; None if nobody has claimed the root."""
-        if self.size(OWNER_NOTE) is None:
-            return None
-        return bytes(self.open(OWNER_NOTE).read()).decode().strip()
+        with translated(self.shown, missing_is_an_error=False):
+            try:
+                return bytes(self.open(OWNER_NOTE).read()).decode(errors="replace").strip()
+            except FileNotFoundError:
+                return None
 
-    def claim(self, store_id: str) -> None:
-        """Leave a note that these files belong to this store."""
+    def claim(self, store_id: str) -> bool:
+        """Leave a note that these files belong to this store; False if there is one already."""
+        if self.owner() is not None:
+            return False
+        if self._is_local:  # where only one can win
+            with translated(self.shown):
+                make_durable_folder(self._base)
+                try:
+                    open(self.full(OWNER_NOTE), "x").close()
+                except FileExistsError:
+                    return False
         with self.create(OWNER_NOTE) as note:
             note.write(f"{store_id}\n".encode())
+        return True
 
     def full(self, path: str) -> str:
         """The path as the file system knows it."""
@@ -150,7 +162,7 @@ def translated(path: str, *, missing_is_an_error: bool = True) -> Iterator[None]
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(path, "no space left; free some and try again") from error
-        raise StorageError(path, without_secrets(str(error))) from error
+        raise StorageError(path, redacted(str(error))) from error
 
 
 def make_durable_folder(folder: str) -> None:
