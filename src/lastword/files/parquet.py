@@ -175,16 +175,17 @@ def _footer(source: pa.NativeFile) -> bytes:
 
 
 def _row_groups(records: pa.Table) -> Iterator[pa.Table]:
-    """The records in runs of at most a row group's bytes, however unequal they are."""
+    """The records in even runs of about a row group's bytes, however unequal they are."""
     count = records.num_rows
-    if records.nbytes <= ROW_GROUP_BYTES and count <= ROW_GROUP_ROWS:
+    if records.nbytes <= 1.25 * ROW_GROUP_BYTES and count <= ROW_GROUP_ROWS:
         yield records
         return
     ends = np.cumsum(_sizes(records))
+    run = ends[-1] / np.ceil(ends[-1] / ROW_GROUP_BYTES) if ends[-1] else ROW_GROUP_BYTES
     start = 0
     while start < count:
         before = ends[start - 1] if start else 0
-        fits = int(np.searchsorted(ends, before + ROW_GROUP_BYTES, side="right"))
+        fits = int(np.searchsorted(ends, before + run, side="right"))
         stop = min(max(fits, start + 1), start + ROW_GROUP_ROWS)
         yield records.slice(start, stop - start)
         start = stop
