@@ -8,6 +8,7 @@ with `offsets=True` each record shows its offset, `0:a=1`.
 from __future__ import annotations
 
 from lastword.catalog import queries
+from lastword.config import LONG_MAX
 from lastword.model import Record
 from lastword.topic import Topic
 
@@ -45,7 +46,7 @@ def shown(topic: Topic, partition: int = 0, *, offsets: bool = False) -> str:
 def live_paths(topic: Topic, partition: int = 0) -> list[str]:
     """The paths of the partition's files, in offset order."""
     base = topic._base
-    files = queries.live_files(base.catalog, topic.row, partition)
+    _, files = queries.read_plan(base.catalog, topic.row, partition, (0, LONG_MAX))
     return [file.facts.path for file in files]
 
 

@@ -110,7 +110,7 @@ def read_plan(
 ) -> tuple[PartitionRow, list[LogFile]]:
     """A partition, and the first live files of it that may hold the wanted offsets, in order."""
     start, end = wanted
-    overlapping = live_files_of(of, number).where(
+    overlapping = _live_files_of(of, number).where(
         file.c.last_offset >= start, file.c.base_offset < end
     )
     with catalog.read() as tx:
@@ -124,18 +124,11 @@ def read_plan(
     return partition_row(row), [log_file(f, of) for f in found]
 
 
-def live_files(catalog: Catalog, of: TopicRow, number: int) -> list[LogFile]:
-    """All live files of a partition, in offset order."""
-    with catalog.read() as tx:
-        rows = tx.execute(live_files_of(of, number)).all()
-    return [log_file(row, of) for row in rows]
-
-
 def first_file_since(
     catalog: Catalog, of: TopicRow, number: int, start: int, timestamp_ms: int
 ) -> LogFile | None:
     """The first live file from offset `start` on that holds a record as young as that."""
-    young = live_files_of(of, number).where(
+    young = _live_files_of(of, number).where(
         file.c.last_offset >= start, file.c.max_ms >= timestamp_ms
     )
     with catalog.read() as tx:
@@ -205,7 +198,7 @@ def log_file(row: Row[Any], of: TopicRow) -> LogFile:
     )
 
 
-def live_files_of(of: TopicRow, number: int) -> sa.Select[Any]:
+def _live_files_of(of: TopicRow, number: int) -> sa.Select[Any]:
     """The query for the live files of a partition, in offset order."""
     return (
         select(file)
