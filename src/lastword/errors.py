@@ -17,6 +17,8 @@
     ├── BrokenFileError               a file of the log is missing or corrupt
     ├── StaleWriterError              an exactly-once writer that another one has overtaken
     ├── ConflictError                 the log changed under an operation, which changed nothing
+    ├── BooksError                    a pass whose numbers do not add up; it was not committed
+    ├── SparkError                    Spark could not be started, or a job of it failed
     └── FlushError                    a producer could not append; the records are kept
 
 Facts are attributes; the sentence is made from them. Errors of SQLAlchemy, Arrow and the
@@ -165,6 +167,21 @@ class StaleWriterError(LastwordError):
 
 class ConflictError(LastwordError):
     """The log changed under an operation, which therefore changed nothing."""
+
+
+class BooksError(LastwordError):
+    """A pass whose numbers do not add up; it was not committed."""
+
+    def __init__(self, where: str, what: str, found: int, expected: int) -> None:
+        self.where, self.what, self.found, self.expected = where, what, found, expected
+        super().__init__(
+            f"{where}: the books of the pass do not add up: {what} {found}, expected {expected}; "
+            "nothing was changed. 'lastword check' says whether the files are right"
+        )
+
+
+class SparkError(LastwordError):
+    """Spark could not be started, or one of its jobs failed."""
 
 
 class FlushError(LastwordError):

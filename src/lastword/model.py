@@ -73,7 +73,7 @@ class TopicRow:
 
 @dataclass(frozen=True)
 class PartitionRow:
-    """A partition's offsets, and what decides when its active segment is rolled."""
+    """A partition's offsets, what decides when its active segment is rolled, and who cleans it."""
 
     topic_id: int
     partition: int
@@ -83,6 +83,14 @@ class PartitionRow:
     active_base: int
     active_bytes: int
     active_first_ms: int | None  # timestamp of the active segment's first record
+    claim: str | None = None  # which cleaner works on it
+    claim_until_ms: int | None = None
+    failures: int = 0  # passes that failed in a row
+    failure: str = ""
+    retry_after_ms: int = 0
+
+    def is_claimed(self, now_ms: int) -> bool:
+        return self.claim is not None and (self.claim_until_ms or 0) > now_ms
 
 
 @dataclass(frozen=True)

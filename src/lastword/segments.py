@@ -39,6 +39,18 @@ def rolls_before(active: ActiveSegment, coming: FileFacts, config: TopicConfig, 
     return coming.max_ms - active.first_ms > config.roll_ms - jitter_ms(config, seed, active.base)
 
 
+def is_due(partition: PartitionRow, config: TopicConfig, now_ms: int) -> bool:
+    """Whether a quiet active segment is closed by the cleaner: its first record is too old."""
+    return partition.active_first_ms is not None and now_ms > due_ms(partition, config)
+
+
+def due_ms(partition: PartitionRow, config: TopicConfig) -> int:
+    """When the active segment, which has records, becomes due."""
+    seed = f"{partition.topic_id}/{partition.partition}"
+    roll_ms = config.roll_ms - jitter_ms(config, seed, partition.active_base)
+    return (partition.active_first_ms or 0) + roll_ms
+
+
 def jitter_ms(config: TopicConfig, seed: str, segment_base: int) -> int:
     """This segment's share of `segment.jitter.ms`: the same whenever it is asked for."""
     bound = min(config.segment_jitter_ms, config.segment_ms)

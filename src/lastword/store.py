@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from lastword import check, garbage, retention
-from lastword.catalog import queries, topics
+from lastword.catalog import cleaning, queries, topics
 from lastword.catalog.writers import forget_sessions
 from lastword.check import Progress, Report
+from lastword.cleaner.plan import Decision
+from lastword.cleaner.run import Asked, Cleaner, decisions_for
 from lastword.config import Setting
-from lastword.errors import TopicExistsError
+from lastword.errors import PolicyViolationError, TopicExistsError
 from lastword.foundation import Foundation
 from lastword.garbage import GarbageFile
+from lastword.jobs.runner import Runner
+from lastword.jobs.session import found_or_started
+from lastword.jobs.spark import SparkRunner
+from lastword.model import TopicRow
+from lastword.passes import Pass
 from lastword.producer import Producer
 from lastword.retention import Expire
 from lastword.topic import Topic, TopicSummary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Store:
@@ -98,6 +109,51 @@ class Store:
             else queries.topics(self.base.catalog)
         )
         return retention.expire(self.base.catalog, rows, self.base.clock(), dry_run=dry_run)
+
+    def clean(
+        self,
+        *names: str,
+        partition: int | None = None,
+        force: bool = False,
+        spark: SparkSession | None = None,
+        runner: Runner | None = None,
+    ) -> list[Pass]:
+        """Compact what is eligible in these topics, or in all; the passes that were made.
+
+        `force` rolls the active segments first and ignores the dirty ratio. Runs on `spark`, else on
+        the session of this process, else on a local one that is started for it. A pass that failed
+        has an `error`; the others are committed.
+        """
+        rows = self._compacted(names)
+        jobs = runner or SparkRunner(spark or found_or_started())
+        with Cleaner(self.base, jobs) as cleaner:
+            return list(cleaner.round(rows, Asked(partition, force)).passes)
+
+    def plan(
+        self, *names: str, partition: int | None = None, force: bool = False
+    ) -> list[Decision]:
+        """What `clean` would do, without doing it: a `Clean` or a `Nothing` for every partition."""
+        asked = Asked(partition, force)
+        return decisions_for(self.base, self._compacted(names), asked, 1, as_if=True)
+
+    def passes(self, *names: str, partition: int | None = None, limit: int | None = None) -> list[Pass]:
+        """The passes over these topics, or over all, newest first."""
+        ids = [queries.topic_named(self.base.catalog, name).id for name in names]
+        return cleaning.passes(self.base.catalog, ids or None, number=partition, limit=limit)
+
+    def _compacted(self, names: Sequence[str]) -> list[TopicRow]:
+        """The topics of these names; without names, all that are compacted."""
+        if not names:
+            return [t for t in queries.topics(self.base.catalog) if t.config.is_compact]
+        found = [queries.topic_named(self.base.catalog, name) for name in names]
+        for topic in found:
+            if not topic.config.is_compact:
+                policy = ",".join(sorted(topic.config.cleanup_policy)) or "empty"
+                raise PolicyViolationError(
+                    f"topic {topic.name!r} has cleanup.policy={policy}; "
+                    "only topics with 'compact' in it are cleaned"
+                )
+        return found
 
     def gc(
         self, *, orphan_age_ms: int = garbage.ORPHAN_AGE_MS, dry_run: bool = False

@@ -10,6 +10,8 @@ from typing import Any
 from lastword.catalog import commits, queries, topics
 from lastword.catalog.commits import NewLogStart
 from lastword.catalog.writers import appended_before
+from lastword.cleaner.run import Asked, decisions_for
+from lastword.cleaner.why import Why, why
 from lastword.config import Setting, TopicConfig
 from lastword.errors import InvalidArgumentError, OffsetOutOfRangeError, PolicyViolationError
 from lastword.foundation import Foundation
@@ -189,6 +191,14 @@ class Topic:
             return max(log_start, p.log_start)
         new = NewLogStart(p.partition, log_start, "delete_records")
         return commits.commit_log_start(self._base.catalog, topic, new, self._base.clock())
+
+    def why(self, partition: int | None = None) -> Why:
+        """What the cleaner would do with the topic now, and what holds it back, in sentences."""
+        now_ms = self._base.clock()
+        if partition is not None:
+            self._bounds(self.row, partition)
+        asked = Asked(partition, retry=False)
+        return why(self.name, decisions_for(self._base, [self.row], asked, 1), now_ms)
 
     def describe(self) -> TopicDescription:
         """Partitions, segments and settings."""

@@ -9,24 +9,28 @@ The story of an append, by what a crash after each step leaves:
 4. the caller is told                    the append, whole; a writer who gives its id and version
                                          asks again and gets the first answer
 
+A pass is committed likewise (the story: lastword.cleaner.run).
+
 Locks are taken in one order, settings → topic → writer → partitions by (topic, number), so that
 two transactions cannot wait for each other.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import sqlalchemy as sa
 from sqlalchemy import select, tuple_
 from sqlalchemy.engine import Connection
 
 from lastword.catalog import queries, writers
+from lastword.catalog.cleaning import insert_pass
 from lastword.catalog.engine import Catalog, author
 from lastword.catalog.retired import refuse_condemned, retire
-from lastword.catalog.schema import commit, file, partition, topic
+from lastword.catalog.schema import commit, file, partition, pass_, topic
 from lastword.config import TopicConfig
 from lastword.errors import (
     ConflictError,
@@ -37,12 +41,16 @@ from lastword.errors import (
 from lastword.model import (
     AppendedRange,
     AppendResult,
+    FileFacts,
     PartitionRow,
     StagedFile,
     TopicRow,
     Writer,
 )
-from lastword.segments import ActiveSegment, rolls_before
+from lastword.passes import Pass, Swap
+from lastword.segments import ActiveSegment, is_due, rolls_before
+
+_PATHS_AT_ONCE = 1_000  # in one statement: databases limit its parameters
 
 
 @dataclass(frozen=True)
@@ -87,8 +95,13 @@ def commit_append(
         return result
 
 
-def commit_roll(catalog: Catalog, of: TopicRow, number: int | None, now_ms: int) -> list[int]:
-    """Close the active segment of one or all partitions; which were rolled (not the empty ones)."""
+def commit_roll(
+    catalog: Catalog, of: TopicRow, number: int | None, now_ms: int, *, only_due: bool = False
+) -> list[int]:
+    """Close the active segment of one or all partitions; which were rolled (not the empty ones).
+
+    `only_due`: only where the segment is older than the topic's settings allow.
+    """
     query = select(partition).where(partition.c.topic_id == of.id)
     if number is not None:
         query = query.where(partition.c.partition == number)
@@ -97,6 +110,9 @@ def commit_roll(catalog: Catalog, of: TopicRow, number: int | None, now_ms: int)
         if not found:
             raise _unknown(tx, of, number)
         rolled = [p for p in map(queries.partition_row, found) if p.active_first_ms is not None]
+        if only_due:
+            config = queries.topic_row(tx, of.id, of.name).config
+            rolled = [p for p in rolled if is_due(p, config, now_ms)]
         for p in rolled:
             _update(tx, p, active_base=p.log_end, active_bytes=0, active_first_ms=None)
         if rolled:
@@ -135,6 +151,33 @@ def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: i
         return log_start
 
 
+def commit_clean(
+    catalog: Catalog, of: TopicRow, done: Pass, swap: Swap, claim: str, now_ms: int
+) -> Pass:
+    """Swap a pass's files, move first dirty, and write its row; all of it, or nothing.
+
+    The claim must still be the cleaner's own, the topic compacted, and every input file live.
+    """
+    began = time.perf_counter()
+    with catalog.write() as tx:
+        (p,) = _lock_partitions(tx, [of], [(of.id, done.partition)])
+        fresh = queries.topic_row(tx, of.id, of.name)
+        if p.claim != claim:
+            raise ConflictError(f"{done.topic}-{p.partition} was taken over by another cleaner")
+        if not fresh.config.is_compact:
+            raise ConflictError(f"topic {of.name!r} is no longer compacted; nothing was changed")
+        refuse_condemned(tx, [f.facts.path for f in swap.added])
+        commit_id = record_commit(tx, "clean", of.name, now_ms, f"partition {p.partition}")
+        _swap(tx, fresh, p, swap, commit_id, now_ms)
+        first_dirty = max(done.end, p.first_dirty)
+        _update(tx, p, first_dirty=first_dirty, failures=0, failure="", retry_after_ms=0)
+        for pass_id, first_tombstone in swap.first_tombstones.items():
+            row = pass_.update().where(pass_.c.id == pass_id)
+            tx.execute(row.values(first_tombstone=first_tombstone))
+        done = replace(done, seconds={**done.seconds, "commit": time.perf_counter() - began})
+        return replace(done, id=insert_pass(tx, of.id, done, commit_id))
+
+
 def record_commit(
     tx: Connection, kind: str, topic_name: str | None, now_ms: int, detail: str = ""
 ) -> int:
@@ -155,20 +198,8 @@ def _append_to(
         if rolls_before(active, facts, of.config, seed=f"{of.id}/{p.partition}"):
             active = ActiveSegment(base=log_end, bytes=0, first_ms=None)
         active = active.grown_by(facts)
-        stored = asdict(facts)
-        last_offset = log_end + stored.pop("last_delta")
-        rows.append(
-            {
-                **stored,
-                "topic_id": of.id,
-                "partition": p.partition,
-                "segment_base": active.base,
-                "base_offset": log_end,
-                "last_offset": last_offset,
-                "added_commit": commit_id,
-            }
-        )
-        log_end = last_offset + 1
+        rows.append(_file_row(p, facts, active.base, log_end, commit_id))
+        log_end += facts.last_delta + 1
     tx.execute(file.insert(), rows)
     _update(
         tx,
@@ -179,6 +210,44 @@ def _append_to(
         active_first_ms=active.first_ms,
     )
     return AppendedRange(of.name, p.partition, p.log_end, log_end - 1)
+
+
+def _swap(
+    tx: Connection, of: TopicRow, p: PartitionRow, swap: Swap, commit_id: int, now_ms: int
+) -> None:
+    """Files out, files in, files into another segment; ConflictError if one is no longer live."""
+    retired = 0
+    for start in range(0, len(swap.retired), _PATHS_AT_ONCE):
+        these = file.c.path.in_(swap.retired[start : start + _PATHS_AT_ONCE])
+        retired += retire(tx, these, commit_id, of.delete_after_ms(now_ms))
+    moved = 0
+    for path, base in swap.moved.items():
+        row = file.update().where(file.c.path == path, queries.LIVE)
+        moved += tx.execute(row.values(segment_base=base)).rowcount
+    if (retired, moved) != (len(swap.retired), len(swap.moved)):
+        raise ConflictError(f"files of {of.name}-{p.partition} were retired during the pass")
+    added = [
+        _file_row(p, new.facts, new.segment_base, new.base_offset, commit_id)
+        for new in swap.added
+    ]
+    if added:
+        tx.execute(file.insert(), added)
+
+
+def _file_row(
+    p: PartitionRow, facts: FileFacts, segment_base: int, base_offset: int, commit_id: int
+) -> dict[str, object]:
+    stored = asdict(facts)
+    last_offset = base_offset + stored.pop("last_delta")
+    return {
+        **stored,
+        "topic_id": p.topic_id,
+        "partition": p.partition,
+        "segment_base": segment_base,
+        "base_offset": base_offset,
+        "last_offset": last_offset,
+        "added_commit": commit_id,
+    }
 
 
 def _lock_partitions(
@@ -212,7 +281,7 @@ def _refuse_null_keys(topics: dict[int, TopicRow], staged: Sequence[StagedFile])
             )
 
 
-def _update(tx: Connection, p: PartitionRow, **values: int | None) -> None:
+def _update(tx: Connection, p: PartitionRow, **values: int | str | None) -> None:
     tx.execute(
         partition.update()
         .where(partition.c.topic_id == p.topic_id, partition.c.partition == p.partition)

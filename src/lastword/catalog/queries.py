@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -145,10 +146,17 @@ def is_live(catalog: Catalog, path: str) -> bool:
 def segments(catalog: Catalog, of: TopicRow) -> dict[int, list[Segment]]:
     """The segments of every partition of a topic that have live files, oldest first."""
     with catalog.read() as tx:
-        rows = tx.execute(_segments_of(of)).all()
-    found: dict[int, list[Segment]] = defaultdict(list)
-    for row in rows:
-        found[row.partition].append(
+        found = segments_of(tx, [of.id])
+    return {number: segments for (_, number), segments in found.items()}
+
+
+def segments_of(
+    tx: Connection, topic_ids: Sequence[int]
+) -> dict[tuple[int, int], list[Segment]]:
+    """The same for several topics, by (topic id, partition), inside a transaction."""
+    found: dict[tuple[int, int], list[Segment]] = defaultdict(list)
+    for row in tx.execute(_segments_of(topic_ids)):
+        found[row.topic_id, row.partition].append(
             Segment(
                 base=row.segment_base,
                 last_offset=row.last_offset,
@@ -207,10 +215,11 @@ def _live_files_of(of: TopicRow, number: int) -> sa.Select[Any]:
     )
 
 
-def _segments_of(of: TopicRow) -> sa.Select[Any]:
+def _segments_of(topic_ids: Sequence[int]) -> sa.Select[Any]:
+    its = (file.c.topic_id, file.c.partition)
     sums = (
         select(
-            file.c.partition,
+            *its,
             file.c.segment_base,
             func.max(file.c.last_offset).label("last_offset"),
             func.count().label("files"),
@@ -218,23 +227,25 @@ def _segments_of(of: TopicRow) -> sa.Select[Any]:
             func.max(file.c.max_ms).label("max_ms"),
             func.min(file.c.last_offset).label("first_file"),
         )
-        .where(LIVE, file.c.topic_id == of.id)
-        .group_by(file.c.partition, file.c.segment_base)
+        .where(LIVE, file.c.topic_id.in_(topic_ids))
+        .group_by(*its, file.c.segment_base)
         .subquery()
     )
     first = file.alias()
     is_first = and_(
-        first.c.topic_id == of.id,
+        first.c.topic_id == sums.c.topic_id,
         first.c.partition == sums.c.partition,
         first.c.last_offset == sums.c.first_file,
         first.c.retired_commit.is_(None),
     )
-    is_its = and_(partition.c.topic_id == of.id, partition.c.partition == sums.c.partition)
+    is_its = and_(
+        partition.c.topic_id == sums.c.topic_id, partition.c.partition == sums.c.partition
+    )
     return (
         select(sums, first.c.first_ms, partition.c.active_base)
         .join(first, is_first)
         .join(partition, is_its)
-        .order_by(sums.c.partition, sums.c.segment_base)
+        .order_by(sums.c.topic_id, sums.c.partition, sums.c.segment_base)
     )
 
 

@@ -7,9 +7,11 @@ commit that added it to the commit that retired it; its bytes outlive it by `fil
 from __future__ import annotations
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
+    Float,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -75,6 +77,11 @@ partition = Table(
     Column("active_base", Long, nullable=False, default=0),
     Column("active_bytes", Long, nullable=False, default=0),
     Column("active_first_ms", Long),
+    Column("claim", Text),  # which cleaner works on it
+    Column("claim_until_ms", Long),
+    Column("failures", Integer, nullable=False, default=0),  # passes that failed in a row
+    Column("failure", Text, nullable=False, default=""),  # the last one's error
+    Column("retry_after_ms", Long, nullable=False, default=0),
     quote=True,
 )
 
@@ -118,7 +125,7 @@ commit = Table(
     "commit",
     metadata,
     _serial(),
-    Column("kind", Text, nullable=False),  # append, roll, expire, config, create, delete
+    Column("kind", Text, nullable=False),  # append, roll, clean, expire, config, create, delete
     Column("topic", Text),  # its name: the row outlives the topic
     Column("created_ms", Long, nullable=False),
     Column("by", Text, nullable=False),
@@ -151,4 +158,71 @@ retired_file = Table(
     Column("path", Text, primary_key=True),
     Column("bytes", Long, nullable=False),
     Column("delete_after_ms", Long, nullable=False),
+)
+
+# One row a pass. Its columns are the fields of passes.Pass.
+pass_ = Table(
+    "pass",
+    metadata,
+    _serial(),
+    Column("topic_id", Long, ForeignKey("topic.id", ondelete="CASCADE"), nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("commit_id", Long),  # null: it failed
+    Column("cause", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("started_ms", Long, nullable=False),
+    Column("start", Long, nullable=False),
+    Column("end", Long, nullable=False),
+    Column("horizon_ms", Long, nullable=False),
+    Column("dirty_ratio", Float, nullable=False),
+    Column("delay_ms", Long, nullable=False),
+    Column("records_in", Long, nullable=False),
+    Column("records_out", Long, nullable=False),
+    Column("removed", JSON, nullable=False),
+    Column("bytes_in", Long, nullable=False),
+    Column("bytes_out", Long, nullable=False),
+    Column("bytes_read", Long, nullable=False),
+    Column("bytes_written", Long, nullable=False),
+    Column("files_kept", Long, nullable=False),
+    Column("files_rewritten", Long, nullable=False),
+    Column("files_written", Long, nullable=False),
+    Column("keys", Long, nullable=False),
+    Column("map_fill", Float, nullable=False),
+    Column("shards", Integer, nullable=False),
+    Column("seconds", JSON, nullable=False),
+    Column("jobs", JSON, nullable=False),
+    Column("first_tombstone", Long),
+    Column("error", Text),
+    quote=True,
+)
+# The horizons of the tombstones that are left in a partition.
+Index(
+    "horizon",
+    pass_.c.topic_id,
+    pass_.c.partition,
+    sqlite_where=text("first_tombstone IS NOT NULL"),
+    postgresql_where=text("first_tombstone IS NOT NULL"),
+)
+Index("newest_pass", pass_.c.topic_id, pass_.c.id)
+
+# Who cleans: a row a service or command, kept after its end for `time-since-last-run-ms`.
+cleaner = Table(
+    "cleaner",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("by", Text, nullable=False),
+    Column("started_ms", Long, nullable=False),
+    Column("seen_ms", Long, nullable=False),
+    Column("stopped_ms", Long),
+)
+
+# The committed offset of a consumer group: it has read all below.
+consumer_offset = Table(
+    "consumer_offset",
+    metadata,
+    Column("group_id", Text, primary_key=True),
+    Column("topic_id", Long, ForeignKey("topic.id", ondelete="CASCADE"), primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("committed", Long, nullable=False),
+    Column("committed_ms", Long, nullable=False),
 )

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rich.console import Console
@@ -50,25 +49,6 @@ def bytes_progress(what: str) -> Progress:
     """A progress bar over bytes, on stderr."""
     columns = (f"{what}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     return Progress(*columns, console=errors, transient=True)
-
-
-def in_bytes(count: int) -> str:
-    """12 bytes, 3.4 kB, 1.2 MB: powers of ten."""
-    size = float(count)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def in_time(ms: int) -> str:
-    """2026-11-16 04:05:06.789Z; beyond the calendar, the number."""
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
-    except OverflowError:
-        return f"{ms} ms"
-    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
 def _cell(value: object) -> str:

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
-from lastword.cli.render import in_bytes, in_time, show_json, show_line, show_table
+from lastword.cli.render import show_json, show_line, show_table
 from lastword.topic import TopicDescription
+from lastword.words import in_bytes, in_time
 
 app = typer.Typer(help="Create, list, describe, delete topics.", no_args_is_help=True)
 

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from lastword.cli.options import AsJson, DryRun, StoreUrl, milliseconds, opened
-from lastword.cli.render import bytes_progress, in_bytes, show_json, show_line, show_table
+from lastword.cli.render import bytes_progress, show_json, show_line, show_table
+from lastword.words import in_bytes
 
 OrphanAge = Annotated[
     str,

@@ -44,6 +44,7 @@ SCHEMA = pa.schema(
 ROW_GROUP_BYTES = 16 << 20  # of records in memory: what a reader holds of a file at a time
 ROW_GROUP_ROWS = 1 << 17
 
+_CACHED_ROWS = 4_096
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 64 << 10
 _NO_RECORDS = FileFacts(
@@ -130,12 +131,32 @@ class FileReader:
     def read(self, row_group: int, columns: Sequence[str]) -> pa.Table:
         """One row group: `offset`, and the columns asked for, as stored."""
         with self._checked():
-            parquet = pq.ParquetFile(
-                self._source, metadata=self._footer, page_checksum_verification=True
-            )
-            table = parquet.read_row_group(row_group, columns=["offset_delta", *columns])
+            table = self._parquet().read_row_group(row_group, columns=["offset_delta", *columns])
         offsets = pc.add(table["offset_delta"], self.file.base_offset)
         return table.set_column(0, pa.field("offset", pa.int64(), nullable=False), offsets)
+
+    def batches(self, row_group: int) -> Iterator[pa.RecordBatch]:
+        """One row group, all columns as stored, some thousand rows at a time: they stay in cache."""
+        with self._checked():
+            yield from self._parquet().iter_batches(
+                _CACHED_ROWS, row_groups=[row_group], use_threads=False
+            )
+
+    def rows(self, row_group: int) -> int:
+        """How many records the row group has."""
+        return int(self._footer.row_group(row_group).num_rows)
+
+    def stored_bytes(self, row_group: int, columns: Sequence[str] | None = None) -> int:
+        """What reading these columns, or all, of the row group takes from storage."""
+        group = self._footer.row_group(row_group)
+        wanted = None if columns is None else {"offset_delta", *columns}
+        chunks = (group.column(i) for i in range(group.num_columns))
+        return sum(
+            c.total_compressed_size for c in chunks if wanted is None or c.path_in_schema in wanted
+        )
+
+    def _parquet(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self._source, metadata=self._footer, page_checksum_verification=True)
 
     def _broken(self, problem: str) -> BrokenFileError:
         file = self.file

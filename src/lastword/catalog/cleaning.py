@@ -1,0 +1,198 @@
+"""What the cleaner asks and notes: states of partitions, claims, passes, failures.
+
+None of it changes the log; `commits.commit_clean` does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Row, and_, func, or_, select
+from sqlalchemy.engine import Connection
+
+from lastword.catalog import queries
+from lastword.catalog.engine import Catalog, author, insert_if_new
+from lastword.catalog.schema import cleaner, consumer_offset, partition, pass_, topic
+from lastword.config import LONG_MAX
+from lastword.model import LogFile, PartitionRow, TopicRow
+from lastword.passes import Horizon, Pass, PartitionState
+
+CLAIM_MS = 60_000  # a lease: renewed while the pass runs, free again when the cleaner is dead
+_FIRST_RETRY_MS, _LAST_RETRY_MS = 30_000, 3_600_000
+_FORGET_CLEANERS_MS = 7 * 86_400_000
+
+
+def states(
+    catalog: Catalog, topics: Sequence[TopicRow], active_since_ms: int
+) -> list[PartitionState]:
+    """Every partition of these topics, at one moment.
+
+    Groups that have not committed since `active_since_ms` do not count.
+    """
+    by_id = {t.id: t for t in topics}
+    with catalog.read() as tx:
+        rows = tx.execute(
+            select(partition)
+            .where(partition.c.topic_id.in_(by_id))
+            .order_by(partition.c.topic_id, partition.c.partition)
+        ).all()
+        segments = queries.segments_of(tx, list(by_id))
+        horizons = _horizons(tx, list(by_id))
+        held = _held(tx, list(by_id), active_since_ms)
+    found = []
+    for row in map(queries.partition_row, rows):
+        where = (row.topic_id, row.partition)
+        held_from, held_by = held.get(where, (None, ""))
+        found.append(
+            PartitionState(
+                by_id[row.topic_id],
+                row,
+                tuple(segments.get(where, ())),
+                tuple(horizons.get(where, ())),
+                held_from,
+                held_by,
+            )
+        )
+    return found
+
+
+def covered_files(catalog: Catalog, state: PartitionState, end: int) -> list[LogFile] | None:
+    """The live files below `end`; None if the partition is no longer as in `state`."""
+    now, files = queries.read_plan(catalog, state.topic, state.row.partition, (0, end))
+    is_same = (now.log_start, now.first_dirty) == (state.row.log_start, state.row.first_dirty)
+    return files if is_same and end <= now.active_base else None
+
+
+def claim(catalog: Catalog, state: PartitionState, cleaner_id: str, now_ms: int) -> bool:
+    """Take the lease on a partition; False if another cleaner has it, or it is gone."""
+    p = partition.c
+    free = or_(p.claim.is_(None), p.claim == cleaner_id, p.claim_until_ms <= now_ms)
+    lease = {"claim": cleaner_id, "claim_until_ms": now_ms + CLAIM_MS}
+    with catalog.write() as tx:
+        taken = tx.execute(partition.update().where(_is(state.row), free).values(lease))
+    return taken.rowcount == 1
+
+
+def renew(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
+    """Be seen, and keep all leases a while longer."""
+    with catalog.write() as tx:
+        _update_claims(tx, cleaner_id, claim_until_ms=now_ms + CLAIM_MS)
+        tx.execute(cleaner.update().where(cleaner.c.id == cleaner_id).values(seen_ms=now_ms))
+
+
+def release(catalog: Catalog, cleaner_id: str) -> None:
+    """Give all leases back."""
+    with catalog.write() as tx:
+        _update_claims(tx, cleaner_id, claim=None, claim_until_ms=None)
+
+
+def start_cleaner(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
+    """Say that a cleaner is at work; forget those that ended long ago."""
+    with catalog.write() as tx:
+        tx.execute(cleaner.delete().where(cleaner.c.seen_ms < now_ms - _FORGET_CLEANERS_MS))
+        insert_if_new(
+            tx, cleaner, id=cleaner_id, by=author(), started_ms=now_ms, seen_ms=now_ms
+        )
+
+
+def stop_cleaner(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
+    """Say that it has ended as it should."""
+    release(catalog, cleaner_id)
+    with catalog.write() as tx:
+        ended = {"seen_ms": now_ms, "stopped_ms": now_ms}
+        tx.execute(cleaner.update().where(cleaner.c.id == cleaner_id).values(ended))
+
+
+def cleaners_seen(catalog: Catalog, now_ms: int) -> tuple[int | None, int]:
+    """When any cleaner was last seen, and how many vanished without having stopped."""
+    is_dead = and_(cleaner.c.stopped_ms.is_(None), cleaner.c.seen_ms < now_ms - CLAIM_MS)
+    with catalog.read() as tx:
+        seen_ms = tx.scalar(select(func.max(cleaner.c.seen_ms)))
+        dead = tx.scalar(select(func.count()).select_from(cleaner).where(is_dead))
+    return seen_ms, int(dead or 0)
+
+
+def record_failure(catalog: Catalog, topic_id: int, failed: Pass, now_ms: int) -> None:
+    """Note a failed pass, and when its partition may be tried again: each time later."""
+    with catalog.write() as tx:
+        its = and_(partition.c.topic_id == topic_id, partition.c.partition == failed.partition)
+        failures = tx.scalar(select(partition.c.failures).where(its).with_for_update())
+        if failures is None:
+            return  # deleted meanwhile
+        delay_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(failures, 20))
+        retry = {"failures": failures + 1, "failure": failed.error, "retry_after_ms": now_ms + delay_ms}
+        tx.execute(partition.update().where(its).values(retry))
+        insert_pass(tx, topic_id, failed, commit_id=None)
+
+
+def insert_pass(tx: Connection, topic_id: int, done: Pass, commit_id: int | None) -> int:
+    """The pass's row; its id."""
+    values = asdict(done)
+    for name in ("topic", "id"):
+        del values[name]
+    values |= {"topic_id": topic_id, "commit_id": commit_id, "jobs": list(done.jobs)}
+    return int(tx.execute(pass_.insert().values(values).returning(pass_.c.id)).scalar_one())
+
+
+def passes(
+    catalog: Catalog,
+    topic_ids: Iterable[int] | None = None,
+    *,
+    number: int | None = None,
+    limit: int | None = None,
+) -> list[Pass]:
+    """Passes, newest first."""
+    query = select(pass_, topic.c.name).join(topic, topic.c.id == pass_.c.topic_id)
+    if topic_ids is not None:
+        query = query.where(pass_.c.topic_id.in_(list(topic_ids)))
+    if number is not None:
+        query = query.where(pass_.c.partition == number)
+    with catalog.read() as tx:
+        return [_pass(row) for row in tx.execute(query.order_by(pass_.c.id.desc()).limit(limit))]
+
+
+def _pass(row: Row[Any]) -> Pass:
+    stored = {f.name: getattr(row, f.name) for f in fields(Pass) if f.name != "topic"}
+    return replace(Pass(topic=row.name, **stored), jobs=tuple(row.jobs))
+
+
+def _horizons(tx: Connection, topic_ids: list[int]) -> dict[tuple[int, int], list[Horizon]]:
+    rows = tx.execute(
+        select(pass_)
+        .where(pass_.c.topic_id.in_(topic_ids), pass_.c.first_tombstone.is_not(None))
+        .order_by(pass_.c.id)
+    )
+    found = defaultdict(list)
+    for row in rows:
+        found[row.topic_id, row.partition].append(
+            Horizon(row.id, row.start, row.end, row.horizon_ms, row.first_tombstone)
+        )
+    return found
+
+
+def _held(
+    tx: Connection, topic_ids: list[int], active_since_ms: int
+) -> dict[tuple[int, int], tuple[int, str]]:
+    """The lowest committed offset of a partition, and whose it is."""
+    c = consumer_offset.c
+    rows = tx.execute(
+        select(consumer_offset)
+        .where(c.topic_id.in_(topic_ids), c.committed_ms >= active_since_ms)
+        .order_by(c.committed.desc(), c.group_id)
+    )
+    return {(row.topic_id, row.partition): (row.committed, row.group_id) for row in rows}
+
+
+def _update_claims(tx: Connection, cleaner_id: str, **values: object) -> None:
+    mine = partition.c.claim == cleaner_id
+    ordered = select(partition).where(mine).order_by(partition.c.topic_id, partition.c.partition)
+    tx.execute(ordered.with_for_update()).all()  # in the order of all locks
+    tx.execute(partition.update().where(mine).values(values))
+
+
+def _is(row: PartitionRow) -> sa.ColumnElement[bool]:
+    return and_(partition.c.topic_id == row.topic_id, partition.c.partition == row.partition)

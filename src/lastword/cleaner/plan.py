@@ -1,0 +1,225 @@
+"""Plan: whether a partition is cleaned now, and how far. Pure; Kafka's rules, and three of ours.
+
+Beyond Kafka: overdue partitions come first; a partition whose clean section holds tombstones that
+may go is eligible without new data; and a pass may use several maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lastword.config import LONG_MAX
+from lastword.model import Segment
+from lastword.passes import Horizon, PartitionState
+from lastword.words import in_bytes, in_duration, in_time
+
+ENTRY_BYTES = 112  # a map's entry with a key of 16 bytes: to plan with, before keys are seen
+MOST_MAPS = 32  # a pass takes no more dirty records than so many maps could hold
+REPEATS = 8  # how often a key is expected in the dirty section; a map that fills up is split
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What memory allows: the bytes of one task's map."""
+
+    map_bytes: int
+
+    @property
+    def entries(self) -> int:
+        return max(1, self.map_bytes // ENTRY_BYTES)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The numbers that decide."""
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    cleanable: tuple[Segment, ...]
+    too_young: Segment | None  # the first segment that min.compaction.lag.ms protects
+    delay_ms: int  # how overdue, by max.compaction.lag.ms
+    expired: tuple[Horizon, ...]  # tombstones past their horizon, held back or not
+    is_held: bool  # a consumer group holds back all of them
+
+    @property
+    def cleanable_bytes(self) -> int:
+        return sum(s.bytes for s in self.cleanable)
+
+    @property
+    def dirty_ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Clean this partition: cover [log start, end), of which [start, end) for the first time."""
+
+    state: PartitionState
+    standing: Standing
+    cause: str
+    start: int
+    end: int
+    horizon_ms: int
+    shards: int
+
+    @property
+    def records(self) -> int:
+        return sum(s.records for s in self.state.segments if s.base < self.end)
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Leave this partition alone, and why."""
+
+    state: PartitionState
+    standing: Standing
+    reason: str
+
+
+Decision = Clean | Nothing
+
+
+def decide(
+    state: PartitionState,
+    now_ms: int,
+    capacity: Capacity,
+    *,
+    force: bool = False,
+    retry: bool = False,
+) -> Decision:
+    """What the cleaner does with a partition now.
+
+    `force` ignores the dirty ratio; `retry` does not wait after a failure.
+    """
+    at = standing(state, now_ms)
+    row, config = state.row, state.topic.config
+    if not config.is_compact:
+        policy = ",".join(sorted(config.cleanup_policy)) or "empty"
+        return Nothing(state, at, f"cleanup.policy is {policy}; only compact is cleaned")
+    if row.is_claimed(now_ms):
+        until = in_time(row.claim_until_ms or 0)
+        return Nothing(state, at, f"a cleaner is at work on it (its claim runs until {until})")
+    if row.failures and now_ms < row.retry_after_ms and not retry:
+        return Nothing(
+            state,
+            at,
+            f"the last {row.failures} pass(es) failed, to be tried again at "
+            f"{in_time(row.retry_after_ms)}: {row.failure}",
+        )
+    cause = _cause(state, at, force)
+    if cause is None:
+        return Nothing(state, at, _reason(state, at, now_ms))
+    taken = _taken(at.cleanable, capacity)
+    end = at.first_dirty
+    if taken:
+        is_all = len(taken) == len(at.cleanable)
+        end = at.first_uncleanable if is_all else at.cleanable[len(taken)].base
+    records = sum(s.records for s in taken)
+    return Clean(
+        state=state,
+        standing=at,
+        cause=cause,
+        start=at.first_dirty,
+        end=end,
+        horizon_ms=min(LONG_MAX, now_ms + config.delete_retention_ms),
+        shards=-(-records // (capacity.entries * REPEATS)) or 1,
+    )
+
+
+def standing(state: PartitionState, now_ms: int) -> Standing:
+    """Where the sections of a partition lie, and how large they are."""
+    row, config = state.row, state.topic.config
+    is_valid = row.log_start <= row.first_dirty <= row.log_end
+    first_dirty = row.first_dirty if is_valid else row.log_start
+    dirty = [s for s in state.segments if not s.is_active and s.last_offset >= first_dirty]
+    too_young = None
+    if config.min_compaction_lag_ms:
+        limit_ms = now_ms - config.min_compaction_lag_ms
+        too_young = next((s for s in dirty if s.max_ms > limit_ms), None)
+    first_uncleanable = max(first_dirty, too_young.base if too_young else row.active_base)
+    oldest_ms = min((s.first_ms for s in dirty if s.first_ms > 0), default=LONG_MAX)
+    expired = tuple(h for h in state.horizons if h.at_ms <= now_ms)
+    return Standing(
+        first_dirty=first_dirty,
+        first_uncleanable=first_uncleanable,
+        clean_bytes=sum(
+            s.bytes for s in state.segments if not s.is_active and s.base < first_dirty
+        ),
+        cleanable=tuple(s for s in dirty if s.base < first_uncleanable),
+        too_young=too_young,
+        delay_ms=max(0, now_ms - config.max_compaction_lag_ms - oldest_ms),
+        expired=expired,
+        is_held=bool(expired) and not any(_may_go(h, state) for h in expired),
+    )
+
+
+def in_order(plans: Iterable[Clean]) -> list[Clean]:
+    """Whom to clean first: the most overdue, then the dirtiest."""
+    return sorted(
+        plans, key=lambda p: (p.standing.delay_ms, p.standing.dirty_ratio), reverse=True
+    )
+
+
+def as_if_rolled(state: PartitionState) -> PartitionState:
+    """The partition as it would be if its active segment were rolled now."""
+    return replace(
+        state,
+        row=replace(state.row, active_base=state.row.log_end, active_bytes=0, active_first_ms=None),
+        segments=tuple(replace(s, is_active=False) for s in state.segments),
+    )
+
+
+def _cause(state: PartitionState, at: Standing, force: bool) -> str | None:
+    """Why it is eligible; None if it is not."""
+    config = state.topic.config
+    if at.cleanable:
+        if at.delay_ms:
+            return f"overdue by {in_duration(at.delay_ms)}"
+        if at.dirty_ratio > config.min_cleanable_dirty_ratio:
+            return f"dirty ratio {at.dirty_ratio:.2f} above {config.min_cleanable_dirty_ratio:g}"
+        if force:
+            return "forced"
+    if at.expired and not at.is_held:
+        return "tombstones past their horizon"
+    return None
+
+
+def _taken(cleanable: Sequence[Segment], capacity: Capacity) -> Sequence[Segment]:
+    """Dirty segments, oldest first, as far as memory allows; at least one."""
+    left = capacity.entries * MOST_MAPS
+    for i, segment in enumerate(cleanable):
+        left -= segment.records
+        if left < 0:
+            return cleanable[: max(1, i)]
+    return cleanable
+
+
+def _may_go(horizon: Horizon, state: PartitionState) -> bool:
+    return state.held_from is None or horizon.first_tombstone < state.held_from
+
+
+def _reason(state: PartitionState, at: Standing, now_ms: int) -> str:
+    """Which rule holds it back, with numbers and the setting to change."""
+    row, config = state.row, state.topic.config
+    if at.cleanable:
+        limit = config.min_cleanable_dirty_ratio
+        reason = f"dirty ratio {at.dirty_ratio:.2f} is not above min.cleanable.dirty.ratio {limit:g}"
+        if limit >= 1:
+            return f"{reason}, and never will be"
+        missing = (limit * at.clean_bytes - (1 - limit) * at.cleanable_bytes) / (1 - limit)
+        return f"{reason}; {in_bytes(max(1, int(missing) + 1))} more to go"
+    if at.too_young is not None:
+        free_ms = at.too_young.max_ms + config.min_compaction_lag_ms
+        wait = in_duration(max(0, free_ms - now_ms))
+        return (
+            f"all that is dirty is younger than min.compaction.lag.ms "
+            f"{config.min_compaction_lag_ms} allows; the oldest of it may be cleaned in {wait}"
+        )
+    if row.active_first_ms is not None:
+        return "all that is dirty is in the active segment"
+    if row.log_start == row.log_end or not state.segments:
+        return "it is empty"
+    return "nothing was appended since the last pass"

