@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import flips, log
+from bench import cleaner, flips, log
 
 BENCHMARKS = {
     f.__name__: f
@@ -20,6 +20,7 @@ BENCHMARKS = {
         log.plan,
         log.codecs,
         flips.flips,
+        cleaner.cleaner,
     )
 }
 

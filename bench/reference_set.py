@@ -15,7 +15,11 @@ from lastword.topic import Topic
 PARTITIONS, SEGMENTS, SEGMENT_RECORDS = 4, 5, 200_000
 KEYS, KEY_BYTES, VALUE_BYTES = 100_000, 16, 1_000
 TOMBSTONE_SHARE = 0.02
-CONFIG = {"cleanup.policy": "compact", "segment.ms": 1 << 50, "message.timestamp.before.max.ms": 1 << 62}
+CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.ms": 1 << 50,
+    "message.timestamp.before.max.ms": 1 << 62,
+}
 
 _TEXT = np.frombuffer(b'{"street":"Baker Street","city":"London","n":1}' * 40, np.uint8)
 
@@ -44,7 +48,9 @@ def records(count: int, seed: int, partition: int) -> pa.Table:
     values[:, VALUE_BYTES // 5 :] = _TEXT[: VALUE_BYTES - VALUE_BYTES // 5]
     return pa.table(
         {
-            "key": binary(np.ascontiguousarray(keys.astype(f"S{KEY_BYTES}")).view(np.uint8), KEY_BYTES),
+            "key": binary(
+                np.ascontiguousarray(keys.astype(f"S{KEY_BYTES}")).view(np.uint8), KEY_BYTES
+            ),
             "value": binary(values, VALUE_BYTES, random.random(count) < TOMBSTONE_SHARE),
             "partition": pa.array(np.full(count, partition, np.int32)),
         }

@@ -8,8 +8,12 @@ with `offsets=True` each record shows its offset, `0:a=1`.
 from __future__ import annotations
 
 from lastword.catalog import queries
+from lastword.cleaner.run import Asked, Cleaner
 from lastword.config import LONG_MAX
+from lastword.jobs.runner import Runner
 from lastword.model import Record
+from lastword.passes import Pass
+from lastword.testing import InProcess
 from lastword.topic import Topic
 
 TOMBSTONE = "∅"
@@ -55,3 +59,16 @@ def _word(record: Record, offsets: bool) -> str:
     assert isinstance(key, bytes)
     text = TOMBSTONE if value is None else value.decode() if isinstance(value, bytes) else value
     return (f"{record.offset}:" if offsets else "") + f"{key.decode()}={text}"
+
+
+def cleaned(topic: Topic, partition: int = 0, *, force: bool = True) -> str:
+    """Clean the topic, and show the partition's log with offsets."""
+    for done in clean(topic, force=force):
+        assert done.error is None, done.error
+    return shown(topic, partition, offsets=True)
+
+
+def clean(topic: Topic, *, force: bool = True, runner: Runner | None = None) -> list[Pass]:
+    """One round over the topic, in this process."""
+    with Cleaner(topic._base, runner or InProcess()) as cleaner:
+        return list(cleaner.round([topic.row], Asked(force=force)).passes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Row = tuple[int, bytes, bytes | None, int]  # offset, key, value, timestamp
@@ -38,6 +39,23 @@ class ReferenceLog:
             if now_ms - newest <= retention_ms:
                 return
             self.raise_log_start(self.segments[0][-1][-1][0] + 1)
+
+    def clean(self, first_dirty: int, end: int, may_go: Callable[[int], bool]) -> None:
+        """Compact [log start, end), as Kafka defines it; `may_go` says it of a tombstone's offset."""
+        covered = [row for row in self.read(0) if row[0] < end]
+        last = {row[1]: row[0] for row in covered if row[0] >= first_dirty}
+
+        def stays(row: Row) -> bool:
+            offset, key, value, _ = row
+            if offset >= end:
+                return True
+            is_expired = value is None and offset < first_dirty and may_go(offset)
+            return offset >= last.get(key, -1) and not is_expired
+
+        for segment in self.segments:
+            segment[:] = [kept for rows in segment if (kept := [r for r in rows if stays(r)])]
+        active = self.segments.pop()
+        self.segments = [segment for segment in self.segments if segment] + [active]
 
     def read(self, start: int) -> list[Row]:
         first = max(start, self.log_start)

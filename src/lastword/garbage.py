@@ -27,12 +27,13 @@ class GarbageFile:
 
 
 def find(
-    catalog: Catalog, root: DataRoot, now_ms: int, orphan_age_ms: int = ORPHAN_AGE_MS
+    catalog: Catalog, root: DataRoot, now_ms: int, orphan_age_ms: int | None = ORPHAN_AGE_MS
 ) -> list[GarbageFile]:
-    """What may be deleted now."""
-    stored = list(
-        root.files()
-    )  # listed before the catalog is read: a file committed since is known
+    """What may be deleted now. Without an age, orphans, for which all files are listed, are not."""
+    due = [GarbageFile("retired", *row) for row in queries.deletable(catalog, now_ms)]
+    if orphan_age_ms is None:
+        return due
+    stored = list(root.files())  # before the catalog is read: a file committed since is known
     known, awaiting = queries.known_paths(catalog)
     orphans = [
         GarbageFile("orphan", f.path, f.bytes)
@@ -42,12 +43,11 @@ def find(
         and f.path not in known
         and f.path not in awaiting
     ]
-    due = [GarbageFile("retired", *row) for row in queries.deletable(catalog, now_ms)]
     return due + sorted(orphans, key=lambda f: f.path)
 
 
 def collect(
-    catalog: Catalog, root: DataRoot, now_ms: int, orphan_age_ms: int = ORPHAN_AGE_MS
+    catalog: Catalog, root: DataRoot, now_ms: int, orphan_age_ms: int | None = ORPHAN_AGE_MS
 ) -> list[GarbageFile]:
     """Delete it; what was deleted."""
     _refuse_others_files(catalog, root)

@@ -124,7 +124,7 @@ class Store:
         the session of this process, else on a local one that is started for it. A pass that failed
         has an `error`; the others are committed.
         """
-        rows = self._compacted(names)
+        rows = self.compacted(names)
         jobs = runner or SparkRunner(spark or found_or_started())
         with Cleaner(self.base, jobs) as cleaner:
             return list(cleaner.round(rows, Asked(partition, force)).passes)
@@ -134,14 +134,16 @@ class Store:
     ) -> list[Decision]:
         """What `clean` would do, without doing it: a `Clean` or a `Nothing` for every partition."""
         asked = Asked(partition, force)
-        return decisions_for(self.base, self._compacted(names), asked, 1, as_if=True)
+        return decisions_for(self.base, self.compacted(names), asked, 1, as_if=True)
 
-    def passes(self, *names: str, partition: int | None = None, limit: int | None = None) -> list[Pass]:
+    def passes(
+        self, *names: str, partition: int | None = None, limit: int | None = None
+    ) -> list[Pass]:
         """The passes over these topics, or over all, newest first."""
         ids = [queries.topic_named(self.base.catalog, name).id for name in names]
         return cleaning.passes(self.base.catalog, ids or None, number=partition, limit=limit)
 
-    def _compacted(self, names: Sequence[str]) -> list[TopicRow]:
+    def compacted(self, names: Sequence[str]) -> list[TopicRow]:
         """The topics of these names; without names, all that are compacted."""
         if not names:
             return [t for t in queries.topics(self.base.catalog) if t.config.is_compact]

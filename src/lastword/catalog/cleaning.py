@@ -17,9 +17,8 @@ from sqlalchemy.engine import Connection
 from lastword.catalog import queries
 from lastword.catalog.engine import Catalog, author, insert_if_new
 from lastword.catalog.schema import cleaner, consumer_offset, partition, pass_, topic
-from lastword.config import LONG_MAX
 from lastword.model import LogFile, PartitionRow, TopicRow
-from lastword.passes import Horizon, Pass, PartitionState
+from lastword.passes import Horizon, PartitionState, Pass
 
 CLAIM_MS = 60_000  # a lease: renewed while the pass runs, free again when the cleaner is dead
 _FIRST_RETRY_MS, _LAST_RETRY_MS = 30_000, 3_600_000
@@ -94,9 +93,7 @@ def start_cleaner(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
     """Say that a cleaner is at work; forget those that ended long ago."""
     with catalog.write() as tx:
         tx.execute(cleaner.delete().where(cleaner.c.seen_ms < now_ms - _FORGET_CLEANERS_MS))
-        insert_if_new(
-            tx, cleaner, id=cleaner_id, by=author(), started_ms=now_ms, seen_ms=now_ms
-        )
+        insert_if_new(tx, cleaner, id=cleaner_id, by=author(), started_ms=now_ms, seen_ms=now_ms)
 
 
 def stop_cleaner(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
@@ -124,7 +121,11 @@ def record_failure(catalog: Catalog, topic_id: int, failed: Pass, now_ms: int) -
         if failures is None:
             return  # deleted meanwhile
         delay_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(failures, 20))
-        retry = {"failures": failures + 1, "failure": failed.error, "retry_after_ms": now_ms + delay_ms}
+        retry = {
+            "failures": failures + 1,
+            "failure": failed.error,
+            "retry_after_ms": now_ms + delay_ms,
+        }
         tx.execute(partition.update().where(its).values(retry))
         insert_pass(tx, topic_id, failed, commit_id=None)
 

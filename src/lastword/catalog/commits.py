@@ -227,8 +227,7 @@ def _swap(
     if (retired, moved) != (len(swap.retired), len(swap.moved)):
         raise ConflictError(f"files of {of.name}-{p.partition} were retired during the pass")
     added = [
-        _file_row(p, new.facts, new.segment_base, new.base_offset, commit_id)
-        for new in swap.added
+        _file_row(p, new.facts, new.segment_base, new.base_offset, commit_id) for new in swap.added
     ]
     if added:
         tx.execute(file.insert(), added)

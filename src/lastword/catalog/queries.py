@@ -150,9 +150,7 @@ def segments(catalog: Catalog, of: TopicRow) -> dict[int, list[Segment]]:
     return {number: segments for (_, number), segments in found.items()}
 
 
-def segments_of(
-    tx: Connection, topic_ids: Sequence[int]
-) -> dict[tuple[int, int], list[Segment]]:
+def segments_of(tx: Connection, topic_ids: Sequence[int]) -> dict[tuple[int, int], list[Segment]]:
     """The same for several topics, by (topic id, partition), inside a transaction."""
     found: dict[tuple[int, int], list[Segment]] = defaultdict(list)
     for row in tx.execute(_segments_of(topic_ids)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lastword.cleaner.mark import FileMarks, Marks
-from lastword.cleaner.sweep import Rewrite, Swept, SweepPlan
+from lastword.cleaner.sweep import Rewrite, SweepPlan, Swept
 from lastword.errors import BooksError
 from lastword.model import LogFile
 from lastword.passes import REASONS

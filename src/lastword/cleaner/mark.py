@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lastword.cleaner.offset_map import OffsetMap, Shard
+from lastword.cleaner.offset_map import OffsetMap, Shard, entry_bytes
 from lastword.cleaner.throttle import Throttle
 from lastword.config import LONG_MAX
 from lastword.errors import BooksError
@@ -26,8 +26,7 @@ from lastword.model import LogFile
 from lastword.passes import NULL_KEY, OBSOLETE, REASONS, TOMBSTONE, Horizon
 
 _COLUMNS = ("tombstone", "key")
-_BATCH_ROWS = 1 << 17
-_BATCH_BYTES = 1 << 28  # well below what a binary array can hold
+_BATCH_ROWS = 1 << 19
 
 Bools = NDArray[np.bool_]
 Longs = NDArray[np.int64]
@@ -129,6 +128,7 @@ class Verdicts:
     file: LogFile
     first_row: int
     offsets: Longs
+    keys: pa.BinaryArray
     superseded_by: Longs
     is_null_key: Bools
     is_tombstone: Bools
@@ -211,7 +211,7 @@ class Scan:
         new = (known < 0) & mine
         self.offset_map.put(distinct.filter(pa.array(new)), last[new])
         newest = np.append(np.where(known >= 0, known, np.where(mine, last, -1)), -1)
-        superseded_by = newest[codes]
+        superseded_by: Longs = newest[codes]
         superseded_by[superseded_by == offsets] = -1
         return superseded_by
 
@@ -225,6 +225,7 @@ class Scan:
             group.file,
             group.first_row,
             group.offsets,
+            group.keys,
             superseded_by,
             is_null_key,
             group.tombstones,
@@ -233,17 +234,17 @@ class Scan:
         )
 
     def _batches(self) -> Iterator[list[_RowGroup]]:
-        """Row groups in offset order, the newest batch first."""
+        """Row groups in offset order, the newest batch first; in none more than half a map."""
         batch: list[_RowGroup] = []
         rows = size = 0
-        most_bytes = min(self._task.map_bytes // 4, _BATCH_BYTES)
         for group in self._row_groups():
-            batch.insert(0, group)
-            rows += len(group.offsets)
-            size += group.keys.nbytes
-            if rows >= max(_BATCH_ROWS, len(self.offset_map)) or size > most_bytes:
+            is_large = rows >= max(_BATCH_ROWS, len(self.offset_map))
+            if batch and (is_large or size + group.entries > self._task.map_bytes // 2):
                 yield batch
                 batch, rows, size = [], 0, 0
+            batch.insert(0, group)
+            rows += len(group.offsets)
+            size += group.entries
         if batch:
             yield batch
 
@@ -256,13 +257,14 @@ class Scan:
                 table = reader.read(i, _COLUMNS)
                 self._throttle.used(reader.stored_bytes(i, _COLUMNS))
                 row -= table.num_rows
-                yield _RowGroup(
+                group = _RowGroup(
                     file,
                     row,
                     table["offset"].to_numpy(),
                     pa.concat_arrays(table["key"].chunks),
                     table["tombstone"].to_numpy(),
                 )
+                yield from group.parts(self._task.map_bytes // 2)
             if row != 0:
                 raise BooksError(
                     self._covered.where,
@@ -286,13 +288,32 @@ def tombstones_that_may_go(covered: Covered, offsets: Longs) -> Bools:
 
 @dataclass(frozen=True)
 class _RowGroup:
-    """The keys of a row group."""
+    """The keys of a row group, or of a part of it."""
 
     file: LogFile
     first_row: int
     offsets: Longs
-    keys: pa.Array
+    keys: pa.BinaryArray
     tombstones: Bools
+
+    @property
+    def entries(self) -> int:
+        """The bytes of its keys in a map, if they are all different."""
+        return entry_bytes(len(self.keys), self.keys.nbytes)
+
+    def parts(self, most_bytes: int) -> Iterator[_RowGroup]:
+        """Parts that take so much of a map at the most, the newest first."""
+        count = len(self.offsets)
+        step = -(-count // min(count, -(-self.entries // max(1, most_bytes))))
+        for start in reversed(range(0, count, step)):
+            rows = slice(start, start + step)
+            yield _RowGroup(
+                self.file,
+                self.first_row + start,
+                self.offsets[rows],
+                self.keys[rows],
+                self.tombstones[rows],
+            )
 
 
 @dataclass

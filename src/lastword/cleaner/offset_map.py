@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lastword.partitioner import murmur2
 
 _SCRAMBLE = np.uint32(0x9E3779B1)  # keys of one partition agree in murmur2's remainder
-_SLOT_BYTES = 80  # of an entry, besides its key, which stands in the map and in Arrow's table
+_SLOT_BYTES = 80  # of an entry, besides its key
 _MOST_KEY_BYTES = 1 << 30  # well below what a binary array can hold
 _MOST_SHARDS = 1 << 30
 
@@ -42,6 +42,11 @@ class Shard:
         return Shard(self.index, 2 * self.of), Shard(self.index + self.of, 2 * self.of)
 
 
+def entry_bytes(count: int, key_bytes: int) -> int:
+    """What so many entries take: a key stands in the map, and in the table of a look-up."""
+    return _SLOT_BYTES * count + 2 * key_bytes
+
+
 class OffsetMap:
     """The last offset of every key that was put. A key is put once: newest records come first."""
 
@@ -56,7 +61,7 @@ class OffsetMap:
     @property
     def fill(self) -> float:
         """How full it is: its bytes, look-up included, of what it may have."""
-        return (2 * self._keys.nbytes + _SLOT_BYTES * len(self)) / self._most_bytes
+        return entry_bytes(len(self), self._keys.nbytes) / self._most_bytes
 
     @property
     def is_too_full(self) -> bool:
@@ -65,7 +70,7 @@ class OffsetMap:
 
     def find(self, keys: pa.Array) -> NDArray[np.int64]:
         """The last offset of each key; -1 where it is not in the map, or null."""
-        if not len(self):
+        if not len(self) or not len(keys):
             return np.full(len(keys), -1, np.int64)
         rows = pc.fill_null(pc.index_in(keys, value_set=self._keys, skip_nulls=True), -1)
         rows = np.asarray(rows.to_numpy(zero_copy_only=False))

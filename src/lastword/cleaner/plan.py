@@ -158,9 +158,7 @@ def standing(state: PartitionState, now_ms: int) -> Standing:
 
 def in_order(plans: Iterable[Clean]) -> list[Clean]:
     """Whom to clean first: the most overdue, then the dirtiest."""
-    return sorted(
-        plans, key=lambda p: (p.standing.delay_ms, p.standing.dirty_ratio), reverse=True
-    )
+    return sorted(plans, key=lambda p: (p.standing.delay_ms, p.standing.dirty_ratio), reverse=True)
 
 
 def as_if_rolled(state: PartitionState) -> PartitionState:
@@ -206,7 +204,9 @@ def _reason(state: PartitionState, at: Standing, now_ms: int) -> str:
     row, config = state.row, state.topic.config
     if at.cleanable:
         limit = config.min_cleanable_dirty_ratio
-        reason = f"dirty ratio {at.dirty_ratio:.2f} is not above min.cleanable.dirty.ratio {limit:g}"
+        reason = (
+            f"dirty ratio {at.dirty_ratio:.2f} is not above min.cleanable.dirty.ratio {limit:g}"
+        )
         if limit >= 1:
             return f"{reason}, and never will be"
         missing = (limit * at.clean_bytes - (1 - limit) * at.cleanable_bytes) / (1 - limit)

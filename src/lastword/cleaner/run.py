@@ -33,7 +33,7 @@ from lastword.cleaner import sweep as sweeping
 from lastword.cleaner.mark import Covered, Marks, MarkTask, mark
 from lastword.cleaner.offset_map import Shard
 from lastword.cleaner.plan import Capacity, Clean, Decision, as_if_rolled, decide, in_order
-from lastword.cleaner.sweep import Swept, SweepPlan, SweepTask, sweep
+from lastword.cleaner.sweep import SweepPlan, SweepTask, Swept, sweep
 from lastword.config import StoreConfig
 from lastword.errors import (
     CatalogError,
@@ -157,7 +157,7 @@ class Cleaner:
             for index in range(work.plan.shards):
                 units.append(
                     MarkTask(
-                        _covered(work, self._base.clock()),
+                        covered(work.plan, work.files, self._base.clock()),
                         self._base.root,
                         Shard(index, work.plan.shards),
                         settings.log_cleaner_dedupe_buffer_size // at_once,
@@ -233,9 +233,14 @@ class Cleaner:
         broken = work.failure.broken_file
         if broken is not None and not queries.is_live(self._base.catalog, broken):
             return None
-        unswept = {"records_out": done.records_in, "bytes_out": done.bytes_in}
-        nothing = dict.fromkeys(done.removed, 0)
-        failed = replace(done, error=work.failure.sentence, removed=nothing, **unswept)
+        failed = replace(
+            done,
+            error=work.failure.sentence,
+            records_out=done.records_in,
+            bytes_out=done.bytes_in,
+            removed=dict.fromkeys(done.removed, 0),
+            first_tombstone=None,
+        )
         cleaning.record_failure(
             self._base.catalog, work.plan.state.topic.id, failed, self._base.clock()
         )
@@ -310,16 +315,16 @@ def _within_reach(plans: Sequence[Clean]) -> list[Clean]:
     return list(plans)
 
 
-def _covered(work: _Work, now_ms: int) -> Covered:
-    plan, state = work.plan, work.plan.state
+def covered(plan: Clean, files: Sequence[LogFile], now_ms: int) -> Covered:
+    """What the pass covers, as mark needs to know it."""
     return Covered(
-        where=work.where,
-        files=tuple(work.files),
+        where=plan.state.where,
+        files=tuple(files),
         dirty_from=plan.start,
-        horizons=state.horizons,
+        horizons=plan.state.horizons,
         new_horizon=Horizon(0, plan.start, plan.end, plan.horizon_ms, plan.start),
         now_ms=now_ms,
-        held_from=state.held_from,
+        held_from=plan.state.held_from,
     )
 
 

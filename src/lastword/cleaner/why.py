@@ -96,8 +96,10 @@ def _tombstones(decision: Decision, now_ms: int) -> Iterator[str]:
     waiting = [h.at_ms for h in state.horizons if h.at_ms > now_ms]
     if waiting:
         yield f"tombstones wait for their delete horizon, the next at {in_time(min(waiting))}"
-    if at.expired and state.held_from is not None and any(
-        h.end > state.held_from for h in at.expired
+    if (
+        at.expired
+        and state.held_from is not None
+        and any(h.end > state.held_from for h in at.expired)
     ):
         yield (
             f"consumer group {state.held_by!r} has read only up to offset {state.held_from} and "

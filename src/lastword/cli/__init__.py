@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lastword import __version__
-from lastword.cli import configs, demo, records, topics, upkeep
+from lastword.cli import cleaning, configs, demo, records, topics, upkeep
 from lastword.cli.render import errors
 from lastword.errors import LastwordError
 
@@ -26,6 +26,11 @@ app.add_typer(configs.app, name="configs")
 for command in (
     records.produce,
     records.consume,
+    cleaning.clean,
+    cleaning.cleaner,
+    cleaning.why,
+    cleaning.passes,
+    cleaning.metrics,
     upkeep.expire,
     upkeep.gc,
     upkeep.check,

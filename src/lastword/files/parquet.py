@@ -70,7 +70,7 @@ def write_file(
     """
     facts = _NO_RECORDS
     with root.create(path) as sink:
-        writer = pq.ParquetWriter(
+        with pq.ParquetWriter(
             sink,
             SCHEMA,
             compression="none" if codec is Compression.UNCOMPRESSED else codec.value,
@@ -78,13 +78,12 @@ def write_file(
             write_statistics=["offset_delta", "timestamp"],
             write_page_checksum=True,
             store_schema=False,
-        )
-        for piece in pieces:
-            for rows in _row_groups(piece):
-                table = _as_stored(rows, first_delta=facts.last_delta + 1)
-                writer.write_table(table, row_group_size=table.num_rows)
-                facts = _with_rows(facts, table)
-        writer.close()
+        ) as writer:
+            for piece in pieces:
+                for rows in _row_groups(piece):
+                    table = _as_stored(rows, first_delta=facts.last_delta + 1)
+                    writer.write_table(table, row_group_size=table.num_rows)
+                    facts = _with_rows(facts, table)
         size = sink.tell()
     with translated(root.full(path)):
         return replace(facts, path=path, bytes=size, footer_crc=crc32(_footer(root.open(path))))

@@ -31,6 +31,7 @@ _QUIET = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 # Quick to start, at the price of slower code later: right for one command, wrong for a service.
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

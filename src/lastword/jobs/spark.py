@@ -74,7 +74,8 @@ class SparkRunner:
     @contextmanager
     def _job(self, step: str) -> Iterator[list[int]]:
         """Everything in the block is one job group: watched, and cancelled if the block is left."""
-        context, group, job_ids = self._session.sparkContext, f"lastword-{uuid.uuid4().hex}", []
+        context, group = self._session.sparkContext, f"lastword-{uuid.uuid4().hex}"
+        job_ids: list[int] = []
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(step, group, done), daemon=True)
         context.setJobGroup(group, f"lastword: {step}", interruptOnCancel=True)

@@ -1,0 +1,247 @@
+"""lastword clean|cleaner|passes|why|metrics"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from lastword.cleaner.metrics import as_prometheus, gauges
+from lastword.cleaner.plan import Clean, Decision
+from lastword.cleaner.run import Asked, Cleaner
+from lastword.cleaner.service import Service
+from lastword.cleaner.verdicts import Verdict, verdicts
+from lastword.cli.live import LiveStatus, LogLines, job_progress, pass_line
+from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
+from lastword.cli.render import show_json, show_line, show_table
+from lastword.jobs.session import found_or_started
+from lastword.jobs.spark import SparkRunner
+from lastword.passes import Pass
+from lastword.store import Store
+from lastword.words import in_bytes, in_duration, in_time
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Argument(show_default=False, help="The topics; all compacted ones if none."),
+]
+Partition = Annotated[
+    int | None, typer.Option(min=0, show_default=False, help="Only this partition.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        envvar="MASTER",
+        show_default=False,
+        help="Where Spark runs: local[2], spark://host:7077, …; else local, on all cores.",
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option("--spark-conf", help="A setting of Spark's, KEY=VALUE; again for more."),
+]
+
+
+def clean(
+    topics: Topics = None,
+    partition: Partition = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Roll the active segment first, and ignore the dirty ratio."),
+    ] = False,
+    dry_run: DryRun = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="With --dry-run: the verdict on every record.")
+    ] = False,
+    master: Master = None,
+    spark_conf: SparkConf = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compact what is eligible now, on Spark, and report."""
+    if records and not dry_run:
+        raise typer.BadParameter("--records goes with --dry-run")
+    with opened(store) as opened_store:
+        if dry_run:
+            _dry_run(opened_store, topics or [], Asked(partition, force), records, as_json)
+            return
+        opened_store.plan(*(topics or []), partition=partition)  # errors, before Spark is started
+        with job_progress() as progress:
+            session = found_or_started(master, pairs(spark_conf or []))
+            with Cleaner(opened_store.base, SparkRunner(session, progress)) as cleaner:
+                done = cleaner.round(opened_store.compacted(topics or []), Asked(partition, force))
+    if as_json:
+        show_json(done.passes)
+    else:
+        _show_round(done.passes, done.decisions)
+    if any(p.error for p in done.passes):
+        raise typer.Exit(1)
+
+
+def cleaner(
+    master: Master = None,
+    spark_conf: SparkConf = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Log lines instead of a live status.")
+    ] = False,
+    store: StoreUrl = None,
+) -> None:
+    """Keep the store compacted, until interrupted (Ctrl-C) or told to end (SIGTERM)."""
+    stop = threading.Event()
+    with opened(store) as opened_store:
+        is_live = sys.stderr.isatty() and not plain
+        shown = LiveStatus(opened_store.url) if is_live else LogLines()
+        with shown:
+
+            def new_runner() -> SparkRunner:
+                session = found_or_started(master, pairs(spark_conf or []), is_quick=False)
+                _interrupt_on_signals()  # again: Spark has set its own
+                return SparkRunner(session, shown.progress)
+
+            _interrupt_on_signals()
+            try:
+                Service(opened_store.base, new_runner, shown.tell, stop).run()
+            except KeyboardInterrupt:
+                stop.set()
+                shown.say("stopped; a pass that was running is abandoned, nothing is lost")
+
+
+def passes(
+    topics: Annotated[
+        list[str] | None, typer.Argument(show_default=False, help="The topics; all if none.")
+    ] = None,
+    partition: Partition = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List passes: what each covered, removed, read and wrote, and why."""
+    with opened(store) as opened_store:
+        found = opened_store.passes(*(topics or []), partition=partition, limit=limit)
+    if as_json:
+        show_json(found)
+    elif not found:
+        show_line("no passes yet")
+    else:
+        _show_passes(found)
+
+
+def why(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    partition: Partition = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the cleaner would do with a topic now, and which rule holds it back."""
+    with opened(store) as opened_store:
+        answer = opened_store.topic(topic).why(partition)
+    if as_json:
+        show_json(answer)
+    else:
+        show_line(str(answer))
+
+
+def metrics(store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Print Kafka's cleaner metrics, as Prometheus reads them."""
+    with opened(store) as opened_store:
+        found = gauges(opened_store.base)
+    if as_json:
+        show_json({gauge.name: gauge.value for gauge in found})
+    else:
+        print(as_prometheus(found), end="")
+
+
+def _dry_run(store: Store, topics: list[str], asked: Asked, records: bool, as_json: bool) -> None:
+    decisions = store.plan(*topics, partition=asked.partition, force=asked.force)
+    if records:
+        planned = [d for d in decisions if isinstance(d, Clean)]
+        found = (v for plan in planned for v in verdicts(store.base, plan))
+        _show_verdicts(found, as_json)
+    elif as_json:
+        show_json([_as_json(d) for d in decisions])
+    else:
+        for d in decisions:
+            show_line(f"{d.state.where}: {_in_words(d)}")
+
+
+def _in_words(decision: Decision) -> str:
+    if not isinstance(decision, Clean):
+        return f"would not be cleaned: {decision.reason}"
+    return (
+        f"would be cleaned ({decision.cause}): offsets {decision.start} to {decision.end}, "
+        f"{decision.records} records in the covered segments"
+    )
+
+
+def _as_json(decision: Decision) -> dict[str, object]:
+    is_clean = isinstance(decision, Clean)
+    return {
+        "topic": decision.state.topic.name,
+        "partition": decision.state.row.partition,
+        "clean": is_clean,
+        "reason": decision.cause if isinstance(decision, Clean) else decision.reason,
+        "start": decision.start if isinstance(decision, Clean) else None,
+        "end": decision.end if isinstance(decision, Clean) else None,
+        "dirty_ratio": decision.standing.dirty_ratio,
+        "cleanable_bytes": decision.standing.cleanable_bytes,
+    }
+
+
+def _show_verdicts(found: Iterable[Verdict], as_json: bool) -> None:
+    if as_json:
+        show_json([{**vars(v), "key": _text(v.key)} for v in found])
+        return
+    for v in found:
+        sign = " " if v.is_kept else "-"
+        show_line(f"{sign} {v.topic}-{v.partition}:{v.offset}\t{_text(v.key)}\t{v.sentence}")
+
+
+def _show_round(passes: Iterable[Pass], decisions: Iterable[Decision]) -> None:
+    done = list(passes)
+    for d in decisions:
+        if not isinstance(d, Clean):
+            show_line(f"{d.state.where}: not cleaned: {d.reason}")
+    for p in done:
+        show_line(pass_line(p))
+    if len(done) > 1:
+        before, after = sum(p.records_in for p in done), sum(p.records_out for p in done)
+        sizes = f"{in_bytes(sum(p.bytes_in for p in done))} → {in_bytes(sum(p.bytes_out for p in done))}"
+        show_line(f"{len(done)} partitions: {before} → {after} records, {sizes}")
+    if not done:
+        show_line("nothing was cleaned")
+
+
+def _show_passes(found: list[Pass]) -> None:
+    rows = [
+        (
+            p.id,
+            f"{p.topic}-{p.partition}",
+            in_time(p.started_ms),
+            f"{p.start}–{p.end}",
+            f"{p.records_in} → {p.records_out}",
+            f"{in_bytes(p.bytes_in)} → {in_bytes(p.bytes_out)}",
+            in_duration(1000 * sum(p.seconds.values())),
+            f"failed: {p.error}" if p.error else p.cause,
+        )
+        for p in found
+    ]
+    columns = ["pass", "partition", "started", "offsets", "records", "size", "took", "why"]
+    show_table(columns, rows)
+
+
+def _text(key: bytes | None) -> str:
+    return "null" if key is None else key.decode(errors="backslashreplace")
+
+
+def _interrupt_on_signals() -> None:
+    """Ctrl-C and SIGTERM end what is running, wherever it is."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)

@@ -1,0 +1,805 @@
+"""Passes, whole, in this process: what survives, what is written down, what goes wrong."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from lastword.catalog import cleaning, commits, schema
+from lastword.catalog.commits import commit_clean
+from lastword.cleaner import run
+from lastword.cleaner.mark import mark
+from lastword.cleaner.metrics import as_prometheus, gauges
+from lastword.cleaner.run import Asked, Cleaner
+from lastword.cleaner.service import Service, Told
+from lastword.cleaner.sweep import sweep
+from lastword.cleaner.verdicts import verdicts
+from lastword.errors import CatalogError, ConflictError, PolicyViolationError
+from lastword.jobs.runner import Outcome, R, U, packed
+from lastword.passes import Swap
+from lastword.store import Store
+from lastword.testing import InProcess, ManualClock
+from lastword.topic import Topic
+from tests.notation import clean, cleaned, live_paths, shown, write
+
+DAY_MS = 86_400_000
+ADDRESS_BOOK = [
+    ("1001", "4 Privet Dr"),
+    ("1002", "221B Baker Street"),
+    ("1003", "Milkman Road"),
+    ("1002", "21 Jump St"),
+    ("1001", "Paper St"),
+    ("1001", "Paper Road 21"),
+]
+
+
+def latest(topic: Topic, partition: int = 0) -> dict[Any, Any]:
+    """The last value of each key, as a reader from the start sees it; deleted keys absent."""
+    found = {r.key: r.value for r in topic.read(partition)}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+class TestWorkedExamples:
+    """Those of docs/how-it-works.md, on every catalog and every file system."""
+
+    def test_the_address_book(self, store: Store) -> None:
+        users = store.create_topic("users")
+        users.append(ADDRESS_BOOK)
+        passes = store.clean("users", force=True, runner=InProcess())
+        assert [r.offset for r in users.read(partition=0)] == [2, 3, 5]
+        done = passes[0]
+        assert (done.records_in, done.records_out) == (6, 3)
+        assert done.removed == {"obsolete": 3, "tombstone": 0, "null key": 0}
+        assert (done.start, done.end, done.keys, done.shards) == (0, 6, 3, 1)
+        assert store.passes() == passes
+        assert store.check().is_clean
+
+    def test_head_and_tail(self, any_data: Store) -> None:
+        users = any_data.create_topic("users", config={"min.cleanable.dirty.ratio": 0})
+        write(users, "1001=a 1002=b 1003=c")
+        clean(users)
+        write(users, "1002=d 1001=e 1001=f")
+        (done,) = clean(users, force=False)
+        assert shown(users, offsets=True) == "2:1003=c 3:1002=d 5:1001=f"
+        assert (done.keys, done.start, done.end) == (2, 3, 6)  # the map held 1002→3, 1001→5
+
+    def test_a_tombstone_in_two_passes(self, any_data: Store, clock: ManualClock) -> None:
+        topic = any_data.create_topic("t", config={"min.cleanable.dirty.ratio": 0})
+        write(topic, "a=1 | a=∅ | b=1*")
+        assert cleaned(topic, force=False) == "1:a=∅ | 2:b=1*"
+        assert b"a" not in latest(topic)
+        clock.advance(DAY_MS - 1)
+        assert clean(topic, force=False) == []
+        assert shown(topic) == "a=∅ | b=1*"
+        clock.advance(1)
+        (done,) = clean(topic, force=False)
+        assert (done.cause, done.removed["tombstone"]) == ("tombstones past their horizon", 1)
+        assert shown(topic, offsets=True) == "2:b=1*"
+        assert clean(topic, force=False) == []
+
+    def test_positions_of_removed_records(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, " ".join(f"k{i}=1" for i in range(36)) + " a=1 a=2 a=3")
+        clean(topic)
+        for position in (36, 37, 38):
+            assert [r.offset for r in topic.read(0, position)] == [38]
+        assert [r.offset for r in topic.read(0, 39)] == []
+
+
+class TestWhatSurvives:
+    def test_offsets_order_timestamps_and_headers(self, any_data: Store) -> None:
+        topic = any_data.create_topic("t")
+        records = [
+            ("a", "1", 1_699_999_999_000, (("h", b"1"), ("h", None))),
+            ("b", "x" * 300_000, 1_699_999_998_000),
+            ("a", "2", 1_699_999_997_000, (("é", b"\x00"),)),
+            ("", "", 1_699_999_996_000),
+        ]
+        topic.append(records)
+        before = list(topic.read(0))
+        clean(topic)
+        assert list(topic.read(0)) == before[1:]
+
+    def test_the_active_segment_is_untouched(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2 | a=3 a=4*")
+        assert cleaned(topic, force=False) == "1:a=2 | 2:a=3 3:a=4*"
+
+    def test_force_rolls_it(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2 | a=3 a=4*")
+        assert cleaned(topic) == "3:a=4"
+
+    def test_quiet_active_segments_are_rolled_when_they_are_due(
+        self, local: Store, clock: ManualClock
+    ) -> None:
+        topic = local.create_topic("t", config={"segment.ms": 1000})
+        write(topic, "a=1 a=2*")
+        clock.advance(1000)
+        assert clean(topic, force=False) == []
+        clock.advance(1)
+        assert cleaned(topic, force=False) == "1:a=2"
+        lagging = local.create_topic("lag", config={"max.compaction.lag.ms": 10})
+        write(lagging, "a=1 a=2*")
+        clock.advance(11)
+        assert cleaned(lagging, force=False) == "1:a=2"
+
+    def test_everything_may_be_obsolete(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 b=1 | a=2 b=2 | a=3 b=3")
+        assert cleaned(topic) == "4:a=3 5:b=3"
+        assert topic.offsets() == {0: (0, 6)}
+
+    def test_an_empty_result(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", config={"delete.retention.ms": 0})
+        write(topic, "a=1 | a=∅")
+        assert cleaned(topic) == "1:a=∅"
+        assert cleaned(topic) == ""
+        assert topic.offsets() == {0: (0, 2)}
+        assert [r.offset for r in topic.read(0, 0)] == []
+        write(topic, "a=2*")
+        assert shown(topic, offsets=True) == "2:a=2*"
+        assert local.check().is_clean
+
+    def test_null_keys_of_a_time_under_delete(self, any_data: Store) -> None:
+        topic = any_data.create_topic("t", config={"cleanup.policy": "delete"})
+        topic.append([(None, "x"), ("a", "1"), (None, None), ("a", "2")])
+        with pytest.raises(PolicyViolationError, match="only topics with 'compact' in it"):
+            any_data.clean("t", runner=InProcess())
+        topic.alter({"cleanup.policy": "compact"})
+        (done,) = clean(topic)
+        assert done.removed == {"obsolete": 1, "tombstone": 0, "null key": 2}
+        assert shown(topic, offsets=True) == "3:a=2"
+
+    def test_a_policy_changed_back_and_forth(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        clean(topic)
+        topic.alter({"cleanup.policy": "delete", "retention.ms": -1})
+        topic.append([(None, "x"), ("a", "3")])
+        topic.roll()
+        assert clean(topic) == []
+        topic.alter({"cleanup.policy": "compact"})
+        assert cleaned(topic) == "3:a=3"
+
+    def test_compact_and_delete_in_one_round(self, local: Store, clock: ManualClock) -> None:
+        policy = {"cleanup.policy": "compact,delete", "retention.ms": 1000}
+        topic = local.create_topic("t", config=policy)
+        write(topic, "a=1 old=1")
+        clock.advance(1001)
+        write(topic, "b=1 b=2")
+        assert cleaned(topic, force=False) == "3:b=2"
+        assert topic.offsets() == {0: (2, 4)}
+
+    def test_log_start_in_the_middle_of_a_file(self, local: Store) -> None:
+        topic = local.create_topic(
+            "t", config={"cleanup.policy": "compact,delete", "retention.ms": -1}
+        )
+        write(topic, "a=1 b=1 a=2 b=2 c=1")
+        topic.delete_records(0, 2)
+        assert cleaned(topic) == "2:a=2 3:b=2 4:c=1"
+        write(topic, "c=2")
+        assert cleaned(topic) == "2:a=2 3:b=2 5:c=2"
+        assert local.check().is_clean
+
+    def test_min_compaction_lag_protects_and_ends_the_section(
+        self, local: Store, clock: ManualClock
+    ) -> None:
+        topic = local.create_topic("t", config={"min.compaction.lag.ms": 1000})
+        write(topic, "a=1 a=2")
+        clock.advance(1000)
+        write(topic, "a=3 a=4")
+        assert cleaned(topic) == "1:a=2 | 2:a=3 3:a=4"
+        clock.advance(999)
+        assert clean(topic) == []
+        clock.advance(1)
+        assert cleaned(topic) == "3:a=4"
+
+    def test_segments_are_joined_and_large_files_stay(self, local: Store) -> None:
+        topic = local.create_topic("t", config={"segment.bytes": 1 << 20})
+        for key in "abcd":
+            value = random.Random(key).randbytes(100_000)
+            topic.append([(key, value), (f"{key}{key}", value)])
+            topic.roll()
+        before = live_paths(topic)
+        (done,) = clean(topic)
+        assert live_paths(topic) == before  # no dead records, not small: kept, but joined
+        assert (done.files_kept, done.files_written) == (4, 0)
+        sizes = [s.files for s in topic.describe().partitions[0].segments]
+        assert sizes == [4]
+        topic.append([("c", "small")])
+        (done,) = clean(topic)
+        assert (done.files_kept, done.files_written) == (4, 1)
+        assert [path in before for path in live_paths(topic)] == [True, True, False, True, False]
+        assert [r.offset for r in topic.read(0)] == [0, 1, 2, 3, 5, 6, 7, 8]
+
+    def test_partitions_are_cleaned_each_by_itself(self, store: Store) -> None:
+        topic = store.create_topic("t", partitions=3)
+        for p in range(3):
+            write(topic, f"a={p} a={p + 1}", partition=p)
+        assert len(clean(topic)) == 3
+        assert [shown(topic, p, offsets=True) for p in range(3)] == ["1:a=1", "1:a=2", "1:a=3"]
+        write(topic, "a=9", partition=1)
+        assert [p.partition for p in store.clean(partition=1, force=True, runner=InProcess())] == [
+            1
+        ]
+
+
+class TestTombstones:
+    def test_the_horizon_is_that_of_the_first_pass(self, local: Store, clock: ManualClock) -> None:
+        """Later passes, and a changed delete.retention.ms, do not move it."""
+        topic = local.create_topic("t", config={"delete.retention.ms": 1000})
+        write(topic, "a=1 | a=∅")
+        clean(topic)
+        clock.advance(500)
+        topic.alter({"delete.retention.ms": 5000})
+        write(topic, "b=1 | b=∅")
+        assert cleaned(topic) == "1:a=∅ 3:b=∅"
+        clock.advance(499)
+        assert clean(topic, force=False) == []
+        clock.advance(1)
+        assert cleaned(topic, force=False) == "3:b=∅"
+        clock.advance(4499)
+        assert clean(topic, force=False) == []
+        clock.advance(1)
+        assert cleaned(topic, force=False) == ""
+
+    def test_one_that_is_superseded_goes_like_any_record(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=∅ a=2")
+        (done,) = clean(topic)
+        assert done.removed == {"obsolete": 2, "tombstone": 0, "null key": 0}
+
+    def test_a_consumer_group_holds_them_back(self, store: Store, clock: ManualClock) -> None:
+        topic = store.create_topic("t", config={"delete.retention.ms": 0})
+        write(topic, "a=∅ b=∅ c=1")
+        self.commit(store, topic, "fast", 3, clock())
+        self.commit(store, topic, "slow", 1, clock())
+        clean(topic)
+        assert cleaned(topic, force=False) == "1:b=∅ 2:c=1"  # slow has read 0, not 1
+        assert clean(topic, force=False) == []
+        assert "consumer group 'slow' has read only up to offset 1" in str(topic.why())
+        clock.advance(10_080 * 60_000)
+        assert clean(topic, force=False) == []
+        clock.advance(1)  # it has not committed for offsets.retention.minutes
+        assert cleaned(topic, force=False) == "2:c=1"
+
+    @staticmethod
+    def commit(store: Store, topic: Topic, group: str, offset: int, now_ms: int) -> None:
+        with store.base.catalog.write() as tx:
+            tx.execute(
+                schema.consumer_offset.insert().values(
+                    group_id=group,
+                    topic_id=topic.id,
+                    partition=0,
+                    committed=offset,
+                    committed_ms=now_ms,
+                )
+            )
+
+    def test_a_group_that_reads_on_lets_them_go(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", config={"delete.retention.ms": 0})
+        write(topic, "a=∅ b=1")
+        self.commit(local, topic, "g", 0, clock())
+        clean(topic)
+        assert clean(topic, force=False) == []
+        with local.base.catalog.write() as tx:
+            tx.execute(schema.consumer_offset.update().values(committed=1))
+        assert cleaned(topic, force=False) == "1:b=1"
+
+    def test_retention_took_them_first(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic(
+            "t",
+            config={
+                "cleanup.policy": "compact,delete",
+                "delete.retention.ms": 10,
+                "retention.ms": 5,
+            },
+        )
+        write(topic, "a=∅ | b=1*")
+        clean(topic, force=False)
+        clock.advance(10)
+        topic.append([("c", "1")])
+        clean(topic, force=False)
+        assert clean(topic, force=False) == []
+        assert local.check().is_clean
+
+
+class TestChoosing:
+    def test_dirtiest_first_and_only_what_is_dirty_enough(self, local: Store) -> None:
+        for name, log in (("clean", "a=1 b=1 c=1 d=1"), ("dirty", "a=1")):
+            topic = local.create_topic(name)
+            write(topic, log)
+            clean(topic)
+        write(local.topic("dirty"), "b=2 c=2 d=2 | e=2 f=2")
+        write(local.topic("clean"), "a=2")
+        passes = local.clean(runner=InProcess())
+        assert [p.topic for p in passes] == ["dirty"]
+
+    def test_a_round_takes_no_more_than_the_driver_can_keep(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("t", partitions=3)
+        for p in range(3):
+            write(topic, "a=1 a=2", partition=p)
+        monkeypatch.setattr(run, "_ROUND_RECORDS", 4)
+        assert [len(clean(topic)) for _ in range(3)] == [2, 1, 0]
+        monkeypatch.setattr(run, "_ROUND_RECORDS", 1)
+        write(topic, "a=3 a=4", partition=2)
+        assert len(clean(topic)) == 1
+
+    def test_a_small_buffer_ends_passes_earlier_oldest_first(self, local: Store) -> None:
+        local.alter({"log.cleaner.dedupe.buffer.size": 1_048_577})
+        topic = local.create_topic("t", config={"segment.bytes": 1 << 30})
+        rows = [(f"k{i}", "v") for i in range(200_000)]
+        for _ in range(2):
+            topic.append(rows)
+            topic.roll()
+        (done,) = clean(topic)
+        assert (done.end, done.keys) == (200_000, 200_000)
+        assert done.shards > 16
+        (done,) = clean(topic)
+        assert (done.start, done.end, done.records_out) == (200_000, 400_000, 200_000)
+
+    def test_a_dry_run_says_what_force_would_do(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2 b=∅*")
+        (plan,) = local.plan("t", force=True)
+        found = [(v.offset, v.is_kept, v.sentence) for v in verdicts(local.base, plan)]  # type: ignore[arg-type]
+        assert found == [
+            (0, False, "obsolete, superseded by offset 1"),
+            (1, True, "kept"),
+            (2, True, "tombstone until 2023-11-15 22:13:20.000Z"),
+        ]
+        assert shown(topic) == "a=1 a=2 b=∅*"
+        assert local.passes() == []
+
+    def test_verdicts_on_tombstones_and_null_keys(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", config={"delete.retention.ms": 0})
+        write(topic, "a=∅ b=∅")
+        TestTombstones.commit(local, topic, "g", 1, clock())
+        clean(topic)
+        topic.alter({"cleanup.policy": "delete"})
+        topic.append([(None, "x")])
+        topic.alter({"cleanup.policy": "compact"})
+        (plan,) = local.plan("t", force=True)
+        said = [(v.is_kept, v.sentence) for v in verdicts(local.base, plan)]  # type: ignore[arg-type]
+        time = "2023-11-14 22:13:20.000Z"
+        assert said == [
+            (False, f"tombstone until {time}"),
+            (True, f"tombstone until {time}, held back by consumer group 'g'"),
+            (False, "null key"),
+        ]
+
+
+class Interfering(InProcess):
+    """Does something to the store before a step of the pass."""
+
+    def __init__(self, step: str, act: Callable[[], object]) -> None:
+        self.step, self.act = step, act
+
+    def run(self, step: str, work: Callable[[U], R], units: Sequence[U]) -> Outcome[R]:
+        if step == self.step:
+            self.act()
+        return super().run(step, work, units)
+
+
+class TestMeanwhile:
+    """What others do in the middle of a pass."""
+
+    @pytest.fixture
+    def topic(self, store: Store) -> Topic:
+        policy = {"cleanup.policy": "compact,delete", "retention.ms": 1000}
+        topic = store.create_topic("t", config=policy)
+        write(topic, "a=1 | a=2 b=1 | c=1*")
+        return topic
+
+    @pytest.mark.parametrize("step", ["mark", "sweep"])
+    def test_appends_do_not_matter(self, store: Store, topic: Topic, step: str) -> None:
+        clean(topic, force=False, runner=Interfering(step, lambda: write(topic, "a=3 | d=1*")))
+        assert shown(topic, offsets=True) == "1:a=2 2:b=1 | 3:c=1 4:a=3 | 5:d=1*"
+        assert store.check().is_clean
+
+    @pytest.mark.parametrize("step", ["mark", "sweep"])
+    def test_the_topic_is_deleted(self, store: Store, topic: Topic, step: str) -> None:
+        row = topic.row
+        with Cleaner(store.base, Interfering(step, topic.delete)) as cleaner:
+            assert cleaner.round([row], Asked()).passes == ()
+        assert store.check(orphan_age_ms=0).is_clean
+
+    def test_the_policy_is_switched(self, store: Store, topic: Topic) -> None:
+        before = shown(topic, offsets=True)
+        act = Interfering("sweep", lambda: topic.alter({"cleanup.policy": "delete"}))
+        assert clean(topic, force=False, runner=act) == []
+        assert shown(topic, offsets=True) == before
+        assert store.check(orphan_age_ms=0).is_clean  # what was swept is deleted
+
+    def test_retention_runs(self, store: Store, topic: Topic, clock: ManualClock) -> None:
+        def expire() -> None:
+            clock.advance(1001)
+            topic.append([("d", "1")])
+            store.expire()
+
+        assert clean(topic, force=False, runner=Interfering("sweep", expire)) == []
+        assert topic.offsets() == {0: (3, 5)}
+        assert store.check(orphan_age_ms=0).is_clean
+        assert store.passes() == []
+
+    def test_retention_and_gc_take_the_files_away(
+        self, store: Store, topic: Topic, clock: ManualClock
+    ) -> None:
+        def vanish() -> None:
+            topic.alter({"file.delete.delay.ms": 0})
+            clock.advance(1001)
+            topic.append([("d", "1")])
+            store.expire()
+            store.gc()
+
+        assert clean(topic, force=False, runner=Interfering("mark", vanish)) == []
+        assert store.passes() == []  # not a failure: the files are no longer part of the log
+        assert topic.why().partitions[0].sentences[0].endswith("in the active segment")
+
+    def test_log_start_moves_into_what_is_covered(self, store: Store, topic: Topic) -> None:
+        act = Interfering("sweep", lambda: topic.delete_records(0, 2))
+        clean(topic, force=False, runner=act)
+        assert [r.offset for r in topic.read(0)] == [2, 3]
+        assert store.check().is_clean
+
+    def test_another_cleaner_has_taken_it_over(self, store: Store, topic: Topic) -> None:
+        def take_over() -> None:
+            with store.base.catalog.write() as tx:
+                tx.execute(schema.partition.update().values(claim="another"))
+
+        assert clean(topic, force=False, runner=Interfering("sweep", take_over)) == []
+        assert shown(topic) == "a=1 | a=2 b=1 | c=1*"
+
+    def test_a_reader_goes_on_with_the_old_files(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", config={"file.delete.delay.ms": 1000})
+        for i in range(5):
+            topic.append([("a", str(i)), ("b", str(i))])
+        reader = iter(topic.read(0))
+        seen = [next(reader).offset]
+        clean(topic)
+        clock.advance(1001)
+        local.gc()
+        seen += [r.offset for r in reader]
+        assert all(a < b for a, b in pairwise(x for x in seen if x is not None))
+        assert set(seen) >= {8, 9}
+
+    def test_two_cleaners_share_the_work(self, store: Store) -> None:
+        topic = store.create_topic("t", partitions=2)
+        for p in range(2):
+            write(topic, "a=1 a=2", partition=p)
+        others: list[int] = []
+        act = Interfering("mark", lambda: others.extend(p.partition for p in clean(topic)))
+        mine = [p.partition for p in clean(topic, runner=act)]
+        assert (mine, others) == ([0, 1], [])  # all were claimed
+        assert all(shown(topic, p) == "a=2" for p in range(2))
+
+
+class TestClaims:
+    def test_a_dead_cleaners_claim_expires(self, store: Store, clock: ManualClock) -> None:
+        topic = store.create_topic("t")
+        write(topic, "a=1 a=2")
+        (state,) = cleaning.states(store.base.catalog, [topic.row], 0)
+        cleaning.start_cleaner(store.base.catalog, "dead", clock())
+        assert cleaning.claim(store.base.catalog, state, "dead", clock())
+        assert not cleaning.claim(store.base.catalog, state, "me", clock())
+        assert clean(topic) == []
+        assert "a cleaner is at work on it" in str(topic.why())
+        clock.advance(cleaning.CLAIM_MS - 1)
+        assert clean(topic) == []
+        clock.advance(1)
+        assert len(clean(topic)) == 1
+
+    def test_it_is_renewed_while_the_pass_runs(self, store: Store, clock: ManualClock) -> None:
+        topic = store.create_topic("t")
+        write(topic, "a=1 a=2")
+        (state,) = cleaning.states(store.base.catalog, [topic.row], 0)
+        cleaning.claim(store.base.catalog, state, "me", clock())
+        clock.advance(cleaning.CLAIM_MS - 1)
+        cleaning.renew(store.base.catalog, "me", clock())
+        clock.advance(cleaning.CLAIM_MS - 1)
+        assert not cleaning.claim(store.base.catalog, state, "other", clock())
+        cleaning.release(store.base.catalog, "me")
+        assert cleaning.claim(store.base.catalog, state, "other", clock())
+
+    def test_a_cleaner_beats_while_it_works(
+        self, local: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(run, "CLAIM_MS", 30)
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        beats = threading.Semaphore(0)
+        renew = cleaning.renew
+
+        def noticed(*args: Any) -> None:
+            renew(*args)
+            beats.release()
+
+        monkeypatch.setattr(cleaning, "renew", noticed)
+        waits = Interfering("mark", lambda: beats.acquire(timeout=30))
+        assert len(clean(topic, runner=waits)) == 1
+
+    def test_claims_are_released_when_it_is_interrupted(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        for step in ("mark", "sweep"):
+            with pytest.raises(KeyboardInterrupt):
+                clean(topic, runner=Interfering(step, interrupt))
+        assert shown(topic) == "a=1 a=2"
+        assert cleaned(topic) == "1:a=2"
+
+
+class TestFailures:
+    def broken(self, store: Store) -> Topic:
+        topic = store.create_topic("t", partitions=2)
+        for p in range(2):
+            write(topic, "a=1 a=2", partition=p)
+        path = Path(store.base.root.full(live_paths(topic, 0)[0]))
+        path.write_bytes(path.read_bytes()[:-10])
+        return topic
+
+    def test_one_bad_partition_does_not_stop_the_others(self, store: Store) -> None:
+        topic = self.broken(store)
+        failed, done = sorted(clean(topic), key=lambda p: p.partition)
+        assert shown(topic, 1) == "a=2"
+        assert done.error is None
+        assert "bytes, the catalog says" in (failed.error or "")
+        assert failed.records_out == failed.records_in
+        assert sum(failed.removed.values()) == 0
+        assert [p.error is None for p in store.passes(partition=0)] == [False]
+        assert topic.describe().partitions[0].first_dirty == 0
+        assert "the last 1 pass(es) failed, to be tried again at" in str(topic.why(0))
+
+    def test_it_is_retried_each_time_later(self, local: Store, clock: ManualClock) -> None:
+        topic = self.broken(local)
+        clean(topic)
+        waits = []
+        for _ in range(9):
+            (state, _) = cleaning.states(local.base.catalog, [topic.row], 0)
+            waits.append((state.row.retry_after_ms - clock()) // 1000)
+            with Cleaner(local.base, InProcess()) as cleaner:
+                asked = Asked(retry=False)
+                assert cleaner.round([topic.row], asked).passes == ()
+                clock.now_ms = state.row.retry_after_ms
+                (failed,) = cleaner.round([topic.row], asked).passes
+                assert failed.error is not None
+        assert waits == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+    def test_success_forgives(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        path = Path(local.base.root.full(live_paths(topic)[0]))
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        assert clean(topic)[0].error is not None
+        path.write_bytes(whole)
+        assert cleaned(topic) == "1:a=2"
+        assert cleaning.states(local.base.catalog, [topic.row], 0)[0].row.failures == 0
+
+    def test_books_that_do_not_add_up_are_not_committed(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        monkeypatch.setattr(run, "sweep", _Lying(sweep))
+        (failed,) = clean(topic)
+        assert "the books of the pass do not add up" in (failed.error or "")
+        assert shown(topic) == "a=1 a=2"
+        assert local.check(orphan_age_ms=0).is_clean
+        monkeypatch.setattr(run, "sweep", sweep)
+        monkeypatch.setattr(run, "mark", _Forgetting(mark))
+        (failed,) = clean(topic)
+        assert "records that live of the cleanable section" in (failed.error or "")
+
+    def test_a_commit_whose_fate_is_unknown_keeps_the_files(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+
+        def lost(*args: Any) -> None:
+            commit_clean(*args)
+            raise CatalogError("here", "went away")
+
+        monkeypatch.setattr(run, "commit_clean", lost)
+        with pytest.raises(CatalogError):
+            clean(topic)
+        assert shown(topic, offsets=True) == "1:a=2"
+        assert local.check().is_clean
+
+
+class _Lying:
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self.work = work
+
+    def __call__(self, unit: Any) -> Any:
+        swept = self.work(unit)
+        return replace(swept, offset_sum=swept.offset_sum + 1)
+
+
+class _Forgetting(_Lying):
+    def __call__(self, unit: Any) -> Any:
+        return replace(self.work(unit), keys=0)
+
+
+class TestCommit:
+    def test_a_file_that_is_no_longer_live_is_a_conflict(self, store: Store) -> None:
+        topic = store.create_topic("t")
+        write(topic, "a=1 a=2")
+        (done,) = clean(topic)
+        with store.base.catalog.write() as tx:
+            tx.execute(schema.partition.update().values(claim="me"))
+            retired = tx.execute(
+                select(schema.file.c.path).where(schema.file.c.retired_commit.is_not(None))
+            ).scalar_one()
+        for swap in (Swap(retired=(retired,)), Swap(moved={retired: 0})):
+            with pytest.raises(ConflictError, match="were retired during the pass"):
+                commit_clean(store.base.catalog, topic.row, done, swap, "me", 0)
+        assert len(store.passes()) == 1
+
+    def test_many_files_go_in_one_commit(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = store.create_topic("t")
+        for i in range(4):
+            topic.append([("a", str(i))])
+        monkeypatch.setattr(commits, "_PATHS_AT_ONCE", 2)
+        (done,) = clean(topic)
+        assert done.files_rewritten == 3
+        assert shown(topic, offsets=True) == "3:a=3"
+
+
+class TestService:
+    def serve(self, store: Store, rounds: int, act: Callable[[int], None]) -> list[Told]:
+        """So many rounds; before the next, act."""
+        told: list[Told] = []
+        stop = threading.Event()
+
+        def tell(what: Told) -> None:
+            told.append(replace(what, sleep_ms=what.sleep_ms))
+            act(len(told))
+            if len(told) == rounds:
+                stop.set()
+
+        stop.wait = lambda timeout=None: stop.is_set()  # type: ignore[method-assign]
+        Service(store.base, InProcess, tell, stop).run()
+        return told
+
+    def test_it_cleans_expires_and_collects(self, local: Store, clock: ManualClock) -> None:
+        compact = local.create_topic("c", config={"file.delete.delay.ms": 1000})
+        deleting = local.create_topic("d", config={"cleanup.policy": "delete", "retention.ms": 10})
+        write(compact, "a=1 a=2")
+        write(deleting, "a=1 a=2")
+
+        def act(round_: int) -> None:
+            clock.advance(1_000 if round_ == 1 else 300_000)
+
+        first, second, third = self.serve(local, 3, act)
+        assert [p.topic for p in first.done.passes] == ["c"]
+        assert first.sleep_ms == 0  # it has cleaned: it looks again at once
+        assert [e.topic for e in (*second.done.expired, *third.done.expired)] == ["d"]
+        assert [f.kind for f in second.deleted] == ["retired"]
+        assert third.sleep_ms == 15_000
+
+    def test_settings_take_effect_in_the_next_round(self, local: Store) -> None:
+        topic = local.create_topic("t", config={"min.cleanable.dirty.ratio": 1})
+        write(topic, "a=1 a=2")
+
+        def act(round_: int) -> None:
+            if round_ == 1:
+                local.alter({"log.cleaner.backoff.ms": 7})
+                topic.alter({"min.cleanable.dirty.ratio": 0})
+
+        first, second, _ = self.serve(local, 3, act)
+        assert (first.sleep_ms, len(first.done.passes)) == (15_000, 0)
+        assert len(second.done.passes) == 1
+
+    def test_it_can_be_switched_off(self, local: Store, clock: ManualClock) -> None:
+        local.alter({"log.cleaner.enable": False})
+        both = {"cleanup.policy": "compact,delete", "retention.ms": 1}
+        topic = local.create_topic("t", config=both)
+        write(topic, "a=1 a=2")
+        clock.advance(1_000_000)
+        (told,) = self.serve(local, 1, lambda _: None)
+        assert (told.done.passes, told.done.expired) == ((), ())
+
+    def test_a_failed_partition_does_not_keep_it_busy(self, local: Store) -> None:
+        topic = TestFailures().broken(local)
+        told = self.serve(local, 2, lambda _: None)
+        assert [len(t.done.passes) for t in told] == [2, 0]
+        topic.delete()
+
+    def test_trouble_is_told_and_survived(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        states = cleaning.states
+
+        def gone(*_: Any) -> None:
+            raise CatalogError("here", "went away")
+
+        monkeypatch.setattr(cleaning, "states", gone)
+        told = self.serve(
+            local, 2, lambda n: monkeypatch.setattr(cleaning, "states", states) if n == 1 else None
+        )
+        assert told[0].trouble == "catalog of here: went away"
+        assert len(told[1].done.passes) == 1
+
+    def test_a_service_that_stops_is_not_dead(self, local: Store, clock: ManualClock) -> None:
+        self.serve(local, 1, lambda _: None)
+        clock.advance(10 * cleaning.CLAIM_MS)
+        assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 0
+        cleaning.start_cleaner(local.base.catalog, "crashes", clock())
+        clock.advance(cleaning.CLAIM_MS + 1)
+        assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 1
+        clock.advance(8 * DAY_MS)
+        self.serve(local, 1, lambda _: None)
+        assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 0
+
+
+class TestMetrics:
+    def values(self, store: Store) -> dict[str, float]:
+        return {g.name: g.value for g in gauges(store.base)}
+
+    def test_of_a_store_that_was_never_cleaned(self, local: Store) -> None:
+        assert self.values(local) == {
+            "max-dirty-percent": 0,
+            "cleaner-recopy-percent": 0,
+            "max-clean-time-secs": 0,
+            "max-compaction-delay-secs": 0,
+            "max-buffer-utilization-percent": 0,
+            "uncleanable-partitions-count": 0,
+            "uncleanable-bytes": 0,
+            "time-since-last-run-ms": -1,
+            "dead-worker-count": 0,
+        }
+
+    def test_after_a_round(self, store: Store, clock: ManualClock) -> None:
+        config = {"max.compaction.lag.ms": 1000, "segment.ms": DAY_MS}
+        topic = store.create_topic("t", config=config)
+        write(topic, "a=1 a=2")
+        clock.advance(5_500)
+        assert self.values(store)["max-dirty-percent"] == 100
+        clean(topic)
+        clock.advance(7)
+        found = self.values(store)
+        assert found["max-dirty-percent"] == 0
+        assert found["max-compaction-delay-secs"] == 4
+        assert found["cleaner-recopy-percent"] > 0
+        assert found["time-since-last-run-ms"] == 7
+
+    def test_a_failed_partition(self, local: Store) -> None:
+        topic = TestFailures().broken(local)
+        clean(topic)
+        found = self.values(local)
+        assert found["uncleanable-partitions-count"] == 1
+        assert found["uncleanable-bytes"] == topic.describe().partitions[0].bytes
+
+    def test_as_prometheus_reads_them(self, local: Store) -> None:
+        text = as_prometheus(gauges(local.base))
+        assert "# TYPE lastword_max_dirty_percent gauge\nlastword_max_dirty_percent 0.0\n" in text
+
+
+def test_units_are_packed_evenly() -> None:
+    class Sized:
+        def __init__(self, weight: int) -> None:
+            self.weight = weight
+
+    tasks = packed([Sized(w) for w in (5, 1, 4, 2, 3, 3)], 2)
+    assert sorted(sorted(task) for task in tasks) == [[0, 1, 5], [2, 3, 4]]
+    assert packed([Sized(1)], 8) == [[0]]
