@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
 
 import lastword
 from lastword.store import Store
@@ -111,3 +112,13 @@ def any_data(data_url: str, clock: ManualClock) -> Iterator[Store]:
     """A store on every file system."""
     with new_store(data_url, clock) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of all tests."""
+    from lastword.jobs.session import found_or_started
+
+    session = found_or_started("local[2]", is_quick=True)
+    yield session
+    session.stop()

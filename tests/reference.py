@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-Row = tuple[int, bytes, bytes | None, int]  # offset, key, value, timestamp
+Row = tuple[int, bytes | None, bytes | None, int]  # offset, key, value, timestamp
 
 
 @dataclass
@@ -16,7 +16,7 @@ class ReferenceLog:
     log_start: int = 0
     log_end: int = 0
 
-    def append(self, records: list[tuple[bytes, bytes | None, int]]) -> None:
+    def append(self, records: Sequence[tuple[bytes | None, bytes | None, int]]) -> None:
         rows = [(self.log_end + i, *record) for i, record in enumerate(records)]
         if rows:
             self.segments[-1].append(rows)
@@ -50,7 +50,7 @@ class ReferenceLog:
             if offset >= end:
                 return True
             is_expired = value is None and offset < first_dirty and may_go(offset)
-            return offset >= last.get(key, -1) and not is_expired
+            return key is not None and offset >= last.get(key, -1) and not is_expired
 
         for segment in self.segments:
             segment[:] = [kept for rows in segment if (kept := [r for r in rows if stays(r)])]

@@ -93,6 +93,10 @@ class TestSections:
         s = state([(5, 1), (5, NOW - 100), (5, 1)], min_compaction_lag_ms=100)
         assert standing(s, NOW).first_uncleanable == 30
 
+    def test_a_partly_clean_segment_may_be_too_young(self) -> None:
+        s = state([(5, NOW)], first_dirty=5, min_compaction_lag_ms=100)
+        assert standing(s, NOW).cleanable == ()
+
     def test_log_start_beyond_the_active_base(self) -> None:
         s = state([(5, 1)], active_bytes=5, log_start=15, first_dirty=15)
         at = standing(s, NOW)

