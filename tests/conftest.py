@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import lastword
 from lastword.store import Store
 from lastword.testing import ManualClock
+from tests.commands import Lastword, on_store
 
 settings.register_profile(
     "lastword", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -29,6 +30,12 @@ _numbers = itertools.count()
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Lastword:
+    """Run a command on a store of its own."""
+    return on_store(str(tmp_path / "store"))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -12,8 +13,10 @@ import textwrap
 import threading
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -180,7 +183,7 @@ CLUSTER = textwrap.dedent(
     from lastword.jobs.session import found_or_started
     from lastword.jobs.spark import SparkRunner
 
-    folder = sys.argv[1]
+    folder, master = sys.argv[1:]
 
     def with_fault(work, step, fault, unit):
         try:  # the first to come
@@ -212,10 +215,10 @@ CLUSTER = textwrap.dedent(
         "spark.driver.bindAddress": "127.0.0.1", "spark.executor.memory": "512m",
         "spark.submit.pyFiles": f"{folder}/lastword.zip", "spark.task.maxFailures": "4",
         "spark.speculation": "true", "spark.speculation.interval": "100ms",
-        "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.5",
+        "spark.speculation.efficiency.enabled": "false", "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.5",
         "spark.ui.showConsoleProgress": "false",
     }
-    session = found_or_started("local-cluster[2,1,512]", conf)
+    session = found_or_started(master, conf)
     for fault in ("slow", "worker", "executor"):
         with lastword.open(f"{folder}/{fault}", create=False) as store:
             with Cleaner(store.base, Faulty(session, fault)) as cleaner:
@@ -226,7 +229,39 @@ CLUSTER = textwrap.dedent(
 FAULTS = ("slow", "worker", "executor")
 
 
-def test_a_cluster_of_two_executors(tmp_path: Path) -> None:
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone master and two workers, each on a loopback address of its own; its URL."""
+    home = Path(pyspark.__file__).parent
+    port = _free_port()
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_NO_DAEMONIZE": "1"}
+
+    def started(kind: str, *words: str) -> subprocess.Popen[bytes]:
+        java_class = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
+        return subprocess.Popen(
+            [str(home / "bin" / "spark-class"), java_class, *words, "--webui-port", "0"],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+
+    url = f"spark://127.0.0.1:{port}"
+    processes = [started("Master", "--host", "127.0.0.1", "--port", str(port))]
+    for i in (2, 3):
+        options = ["--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / f"work-{i}")]
+        processes.append(started("Worker", "--host", f"127.0.0.{i}", *options, url))
+    yield url
+    for process in processes:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_cluster_of_two_workers(cluster: str, tmp_path: Path) -> None:
     """Two executor processes that have the package only because it is shipped to them.
 
     A task is so slow that Spark runs it twice, a Python worker is killed, an executor is killed, in
@@ -239,7 +274,7 @@ def test_a_cluster_of_two_executors(tmp_path: Path) -> None:
                 write(topic, "a=1 b=1 | a=2 c=∅ | c=1 b=2", partition=p)
     (tmp_path / "cluster.py").write_text(CLUSTER)
     done = subprocess.run(
-        [sys.executable, "cluster.py", str(tmp_path)],
+        [sys.executable, "cluster.py", str(tmp_path), cluster],
         cwd=tmp_path, env={**os.environ, **_without_lastword(tmp_path)},
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
@@ -274,11 +309,7 @@ def _without_lastword(folder: Path) -> dict[str, str]:
         f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{others}" exec {sys.executable} -S "$@"\n'
     )
     python.chmod(0o755)
-    return {
-        "PYSPARK_PYTHON": str(python),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(folder / "work"),
-    }
+    return {"PYSPARK_PYTHON": str(python)}
 
 
 KEYS, TOMBSTONE_EVERY = 20, 7

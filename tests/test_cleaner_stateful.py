@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -185,7 +186,7 @@ class CleanerMachine(RuleBasedStateMachine):
         return [(r.offset, r.key, r.value, r.timestamp) for r in found]  # type: ignore[misc]
 
     @invariant()
-    def invariants(self) -> None:
+    def kafkas_guarantees_hold(self) -> None:
         if not hasattr(self, "reference"):
             return
         assert self.store.check(quick=True).problems == ()
@@ -222,29 +223,29 @@ MILLIS = st.integers(1, 1_000)
 
 
 @st.composite
-def states(draw: Callable[..., object]) -> PartitionState:
+def states(draw: Callable[..., Any]) -> PartitionState:
     """Any partition that could be: segments with gaps between and inside them, any sections."""
-    bases = sorted(draw(st.sets(st.integers(0, 60), min_size=1, max_size=6)))  # type: ignore[call-overload]
-    log_end = bases[-1] + draw(st.integers(0, 10))  # type: ignore[operator]
+    bases = sorted(draw(st.sets(st.integers(0, 60), min_size=1, max_size=6)))
+    log_end = bases[-1] + draw(st.integers(0, 10))
     segments = []
     for base, end in zip(bases, [*bases[1:], log_end], strict=True):
         if end > base and (draw(st.booleans()) or end == log_end):
             last = draw(st.integers(base, end - 1))
             size, ms = draw(st.integers(1, 100)), draw(MILLIS)
             is_active = base == bases[-1]
-            segments.append(Segment(base, last, 1, 1, size, 0, ms, ms, is_active))  # type: ignore[arg-type]
-    log_start = draw(st.integers(0, log_end))  # type: ignore[call-overload]
+            segments.append(Segment(base, last, 1, 1, size, 0, ms, ms, is_active))
+    log_start = draw(st.integers(0, log_end))
     config = {
         "min.cleanable.dirty.ratio": draw(st.sampled_from([0, 0.3, 1])),
         "min.compaction.lag.ms": draw(st.sampled_from([0, 100])),
         "max.compaction.lag.ms": draw(st.sampled_from([100, 10**9])),
     }
-    row = PartitionRow(1, 0, log_start, log_end, draw(st.integers(0, 80)), bases[-1], 0, None)  # type: ignore[arg-type]
-    at = Horizon(1, 0, 80, draw(MILLIS), draw(st.integers(0, 60)))  # type: ignore[arg-type]
+    row = PartitionRow(1, 0, log_start, log_end, draw(st.integers(0, 80)), bases[-1], 0, None)
+    at = Horizon(1, 0, 80, draw(MILLIS), draw(st.integers(0, 60)))
     held = draw(st.none() | st.integers(0, 80))
     return PartitionState(
         TopicRow(1, "t", 1, topic_config(config)), row, tuple(segments), (at,), held
-    )  # type: ignore[arg-type]
+    )
 
 
 @settings(max_examples=3_000)

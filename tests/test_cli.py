@@ -8,50 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import lastword
-from lastword.cli import app, main
-from lastword.errors import LastwordError, StorageError
+from lastword.cli import main
+from lastword.errors import StorageError
 from lastword.files.root import DataRoot
+from tests.commands import Lastword
 from tests.notation import live_paths
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a command said."""
-
-    code: int
-    out: str
-    error: LastwordError | None = None
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Lastword = Callable[..., Run]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Lastword:
-    """Run a command on a store of its own."""
-
-    def call(*words: str, stdin: str | bytes = "") -> Run:
-        environment = {"LASTWORD_STORE": str(tmp_path / "store")}
-        done = CliRunner().invoke(app, list(words), input=stdin, env=environment)
-        error = done.exception if isinstance(done.exception, LastwordError) else None
-        if done.exception and not error and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return Run(done.exit_code, done.stdout_bytes.decode(), error)
-
-    return call
 
 
 class TestTopics:

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -99,10 +98,11 @@ def cleaner(
 
             def new_runner() -> SparkRunner:
                 session = found_or_started(master, pairs(spark_conf or []), is_quick=False)
-                _interrupt_on_signals()  # again: Spark has set its own
+                # Spark has set its own for Ctrl-C: it cancels the jobs first
+                signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
                 return SparkRunner(session, shown.progress)
 
-            _interrupt_on_signals()
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             try:
                 Service(opened_store.base, new_runner, shown.tell, stop).run()
             except KeyboardInterrupt:
@@ -197,7 +197,7 @@ def _show_verdicts(found: Iterable[Verdict], as_json: bool) -> None:
         return
     for v in found:
         sign = " " if v.is_kept else "-"
-        show_line(f"{sign} {v.topic}-{v.partition}:{v.offset}\t{_text(v.key)}\t{v.sentence}")
+        print(f"{sign} {v.topic}-{v.partition}:{v.offset}\t{_text(v.key)}\t{v.sentence}")
 
 
 def _show_round(passes: Iterable[Pass], decisions: Iterable[Decision]) -> None:
@@ -235,13 +235,3 @@ def _show_passes(found: list[Pass]) -> None:
 
 def _text(key: bytes | None) -> str:
     return "null" if key is None else key.decode(errors="backslashreplace")
-
-
-def _interrupt_on_signals() -> None:
-    """Ctrl-C and SIGTERM end what is running, wherever it is."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)

@@ -87,6 +87,8 @@ class SparkRunner:
             context.cancelJobGroup(group)
             if not isinstance(error, Exception):
                 raise
+            if _is_interrupted(error):
+                raise KeyboardInterrupt from error
             raise SparkError(f"the {step} job failed: {_in_words(error)}") from error
         finally:
             done.set()
@@ -119,6 +121,13 @@ def _run_task(
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([index], pa.int32()), pa.array([result], pa.binary())], schema=schema
                 )
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether it began with Ctrl-C: Spark cancels the job, whose failure then comes on top."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _in_words(error: Exception) -> str:
