@@ -31,6 +31,7 @@ for command in (
     cleaning.why,
     cleaning.passes,
     cleaning.metrics,
+    cleaning.warm_up,
     upkeep.expire,
     upkeep.gc,
     upkeep.check,

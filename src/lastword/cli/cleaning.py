@@ -1,4 +1,4 @@
-"""lastword clean|cleaner|passes|why|metrics"""
+"""lastword clean|cleaner|passes|why|metrics|warm-up"""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from lastword.cleaner.verdicts import Verdict, verdicts
 from lastword.cli.live import LiveStatus, LogLines, job_progress, pass_line
 from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
 from lastword.cli.render import show_json, show_line, show_table
-from lastword.jobs.session import found_or_started
+from lastword.jobs import archive
+from lastword.jobs.session import found_or_started, java_binary
 from lastword.jobs.spark import SparkRunner
 from lastword.passes import Pass
 from lastword.store import Store
@@ -153,6 +154,13 @@ def metrics(store: StoreUrl = None, as_json: AsJson = False) -> None:
         show_json({gauge.name: gauge.value for gauge in found})
     else:
         print(as_prometheus(found), end="")
+
+
+def warm_up() -> None:
+    """Make Spark start in half the time on this machine: archive its classes, once."""
+    with job_progress():
+        made = archive.make(java_binary())
+    show_line(f"Spark starts faster from now on: {made}, {in_bytes(made.stat().st_size)}")
 
 
 def _dry_run(store: Store, topics: list[str], asked: Asked, records: bool, as_json: bool) -> None:

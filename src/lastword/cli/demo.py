@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tempfile
 
+from lastword.cli.live import job_progress, pass_line
 from lastword.cli.render import show_line
 from lastword.cli.topics import show_anatomy
+from lastword.jobs.session import found_or_started
 from lastword.opening import open_store
+from lastword.topic import Topic
 
 _ADDRESS_BOOK = [
     ("1001", "4 Privet Dr"),
@@ -19,7 +22,7 @@ _ADDRESS_BOOK = [
 
 
 def demo() -> None:
-    """Make a store in a temporary folder, write an address book, and look at the log."""
+    """Make a store in a temporary folder, write an address book, and compact it on Spark."""
     with (
         tempfile.TemporaryDirectory(prefix="lastword-demo-") as folder,
         open_store(folder) as store,
@@ -28,16 +31,29 @@ def demo() -> None:
         users = store.create_topic("users", partitions=1, config={"cleanup.policy": "compact"})
         users.append(_ADDRESS_BOOK)
         show_line("\nSix changes of three addresses were appended to the topic 'users':")
-        for record in users.read(partition=0):
-            show_line(f"  offset {record.offset}  {_text(record.key)} → {_text(record.value)}")
-        users.roll()
+        _show_records(users)
+        show_line("\nWhy is it not compacted?")
+        show_line(str(users.why()))
+        show_line("\nCompact it all the same, on Spark in local mode:")
+        with job_progress():
+            passes = store.clean("users", force=True, spark=found_or_started())
+        for done in passes:
+            show_line(pass_line(done))
+        show_line("\nThe last word on each key is left, at the offset it always had:")
+        _show_records(users)
         users.append([("1003", None)])
-        show_line("\nThe segment was rolled, and 1003 moved out: a tombstone. The log now:")
+        show_line("\n1003 moved out: a tombstone. The log now:")
         show_anatomy(users.describe())
         files = [file.path for file in store.base.root.files()]
-        show_line(f"\n{len(files)} Parquet files, which any tool can read (they go with the demo):")
+        show_line(f"\n{len(files)} Parquet files, which any tool can read (they go with the demo;")
+        show_line("the one that was replaced stays for an hour, so that readers can finish):")
         for path in sorted(files):
             show_line(f"  {store.base.root.full(path)}")
+
+
+def _show_records(topic: Topic) -> None:
+    for record in topic.read(partition=0):
+        show_line(f"  offset {record.offset}  {_text(record.key)} → {_text(record.value)}")
 
 
 def _text(value: bytes | str | None) -> str:

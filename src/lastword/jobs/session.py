@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastword.errors import SparkError
+from lastword.jobs import archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,11 +105,15 @@ def _launching(settings: dict[str, str], *, is_quick: bool) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="lastword-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(_java_home(folder))
+    java = java_binary()
+    os.environ["JAVA_HOME"] = str(_java_home(folder, java))
     logging = folder / "log4j2.properties"
     logging.write_text(_LOGGING)
-    options = [settings.get("spark.driver.extraJavaOptions", ""), _QUICK_JVM if is_quick else ""]
+    given = settings.get("spark.driver.extraJavaOptions", "")
+    options = [given, _QUICK_JVM if is_quick else ""]
     options.append(f"-Dlog4j2.configurationFile={logging.as_uri()}")
+    if "Archive" not in given:
+        options.append(archive.options(java))
     settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     try:
         yield
@@ -119,16 +124,16 @@ def _launching(settings: dict[str, str], *, is_quick: bool) -> Iterator[None]:
             os.environ["JAVA_HOME"] = before
 
 
-def _java_home(folder: Path) -> Path:
+def _java_home(folder: Path, java: str) -> Path:
     """A Java home whose `java` drops the module that not every runtime has."""
     script = folder / "bin" / "java"
     script.parent.mkdir()
-    script.write_text(_JAVA_SCRIPT.format(java=_java()))
+    script.write_text(_JAVA_SCRIPT.format(java=java))
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return folder
 
 
-def _java() -> str:
+def java_binary() -> str:
     """The machine's Java if it has one, else the wheel's."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
