@@ -8,6 +8,7 @@ import typer
 
 from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
 from lastword.cli.render import show_json, show_line, show_table
+from lastword.model import Segment
 from lastword.topic import TopicDescription
 from lastword.words import in_bytes, in_time
 
@@ -136,7 +137,7 @@ def show_anatomy(topic: TopicDescription) -> None:
                 s.files,
                 s.bytes,
                 in_time(s.max_ms),
-                "active" if s.is_active else "",
+                _section(s, p.first_dirty),
             )
             for s in p.segments
         ]
@@ -149,11 +150,17 @@ def show_anatomy(topic: TopicDescription) -> None:
                 "files",
                 "bytes",
                 "newest record",
-                "",
+                "section",
             ],
             rows,
             title=f"partition {p.partition}: {bounds}",
         )
+
+
+def _section(segment: Segment, first_dirty: int) -> str:
+    if segment.is_active:
+        return "active"
+    return "clean" if segment.last_offset < first_dirty else "dirty"
 
 
 def _policy(topic: TopicDescription) -> str:
