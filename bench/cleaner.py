@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 import lastword
 from bench import reference_set
@@ -39,7 +42,8 @@ def cleaner(folder: Path) -> dict[str, str]:
             shutil.rmtree(folder / "out")
         firsts.append(_timed_round(folder, spark, seconds["pass"]))
         saved.restore()
-    return {**_figures(seconds, firsts), **_second(folder, spark)}
+    memory = {"peak memory of a Python worker": f"{_peak_mb(spark)} MB"}
+    return {**_figures(seconds, firsts), **_second(folder, spark), **memory}
 
 
 def _second(folder: Path, spark: Any) -> dict[str, str]:
@@ -96,6 +100,18 @@ def _figures(seconds: dict[str, list[float]], passes: list[Pass]) -> dict[str, s
     )
     found["records"] = f"{done.records_in:,} → {done.records_out:,}"
     return found
+
+
+def _peak_mb(spark: Any) -> int:
+    """The largest that a Python worker has ever been: they are used again and again."""
+
+    def peaks(batches: Any) -> Any:
+        for batch in batches:
+            kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            yield pa.RecordBatch.from_pydict({"kb": [kilobytes] * batch.num_rows})
+
+    rows = spark.range(0, 8, 1, 8).mapInArrow(peaks, "kb long").toArrow()
+    return int(max(rows["kb"].to_pylist()) / 1024)
 
 
 class _Saved:

@@ -14,6 +14,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -21,6 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lastword
+from lastword.catalog import schema
 from lastword.errors import SparkError
 from lastword.jobs.runner import Failure
 from lastword.jobs.session import found_or_started, running
@@ -329,8 +331,9 @@ LOADED = textwrap.dedent(
 )
 
 
-def test_kill_the_driver_at_random_moments_under_load(catalog_url: str) -> None:
-    """A writer writes, readers read, and the cleaner service is killed again and again."""
+def test_kill_it_at_random_moments_under_load(catalog_url: str) -> None:
+    """A writer writes, a reader reads, and of the cleaner service first a Python worker is killed,
+    then all of it: driver, JVM and workers; again and again."""
     with lastword.open(catalog_url) as store:
         config = {"min.cleanable.dirty.ratio": 0, "delete.retention.ms": 0}
         store.create_topic("t", config=config | {"file.delete.delay.ms": 2_000})
@@ -342,13 +345,19 @@ def test_kill_the_driver_at_random_moments_under_load(catalog_url: str) -> None:
         text=True,
     )
     assert writer.stdout is not None
-    reader = threading.Thread(target=lambda: written.extend(map(int, writer.stdout or [])))
+    listener = threading.Thread(target=lambda: written.extend(map(int, writer.stdout or [])))
+    listener.start()
+    stop = threading.Event()
+    troubles: list[str] = []
+    reader = threading.Thread(target=_read_on, args=(catalog_url, stop, troubles))
     reader.start()
     random_ = random.Random(4)
     try:
-        for i in range(2):
+        for _ in range(2):
             cleaner = _service(catalog_url)
-            _wait_for_a_pass(catalog_url, more_than=i)
+            _wait_for_a_pass(catalog_url)
+            os.kill(random_.choice(_workers(cleaner.pid)), signal.SIGKILL)
+            _wait_for_a_pass(catalog_url)  # it goes on
             time.sleep(random_.random())
             os.killpg(cleaner.pid, signal.SIGKILL)
             cleaner.wait()
@@ -358,7 +367,10 @@ def test_kill_the_driver_at_random_moments_under_load(catalog_url: str) -> None:
     finally:
         writer.send_signal(signal.SIGKILL)
         writer.wait()
+        listener.join()
+        stop.set()
         reader.join()
+    assert troubles == []
     with lastword.open(catalog_url, create=False) as store:
         passes = store.clean(force=True, runner=InProcess())  # a rerun finishes
         assert all(p.error is None for p in passes)
@@ -375,20 +387,49 @@ def _service(url: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def _wait_for_a_pass(url: str, more_than: int) -> None:
+def _workers(service: int) -> list[int]:
+    """The Python workers of a Spark that this process has started."""
+    parents, daemons = {}, set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parents[int(process.name)] = int((process / "stat").read_text().split()[3])
+            if b"pyspark.daemon" in (process / "cmdline").read_bytes():
+                daemons.add(int(process.name))
+    java = {pid for pid, parent in parents.items() if parent == service}
+    return [pid for pid in daemons if parents[pid] in daemons and parents[parents[pid]] in java]
+
+
+def _read_on(url: str, stop: threading.Event, troubles: list[str]) -> None:
+    """Read from the start, again and again: offsets always ascend, and nothing is broken."""
+    with lastword.open(url, create=False) as store:
+        while not stop.is_set():
+            try:
+                offsets = [record.offset or 0 for record in store.topic("t").read(0)]
+            except lastword.LastwordError as error:
+                troubles.append(str(error))
+                return
+            if offsets != sorted(set(offsets)):
+                troubles.append(f"out of order: {offsets}")
+
+
+def _wait_for_a_pass(url: str) -> None:
+    """Until one more has ended well."""
     deadline = time.monotonic() + 90
     with lastword.open(url, create=False) as store:
-        while len(store.passes()) <= more_than:
+        before = _ended_well(store)
+        while _ended_well(store) <= before:
             assert time.monotonic() < deadline, "no pass within 90 s"
             time.sleep(0.1)
 
 
-def _release_dead_claims(store: Store) -> None:
-    """What a minute would do."""
-    from lastword.catalog import schema
+def _ended_well(store: Store) -> int:
+    return sum(1 for p in store.passes() if p.error is None)
 
+
+def _release_dead_claims(store: Store) -> None:
+    """What a minute, or an hour after a failure, would do."""
     with store.base.catalog.write() as tx:
-        tx.execute(schema.partition.update().values(claim=None))
+        tx.execute(schema.partition.update().values(claim=None, retry_after_ms=0))
 
 
 def _nothing_lost(url: str, written: list[int]) -> None:
