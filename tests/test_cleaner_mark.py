@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.cleaner import books, mark, sweep
-from lastword.cleaner.mark import Covered, FileMarks, Marks, MarkTask
+from lastword.cleaner.mark import FileMarks, Marks, MarkTask
 from lastword.cleaner.offset_map import OffsetMap, Shard
+from lastword.cleaner.scan import Covered
 from lastword.cleaner.sweep import Rewrite, SweepPlan, SweepTask
 from lastword.cleaner.throttle import Throttle
 from lastword.config import LONG_MAX, Compression, topic_config
@@ -429,7 +430,8 @@ MANY_KEYS = textwrap.dedent(
     import sys
     import numpy as np
     import pyarrow as pa
-    from lastword.cleaner.mark import Covered, MarkTask, mark
+    from lastword.cleaner.mark import MarkTask, mark
+    from lastword.cleaner.scan import Covered
     from lastword.cleaner.offset_map import Shard
     from lastword.config import Compression
     from lastword.files.parquet import HEADERS, TIMESTAMP, write_file

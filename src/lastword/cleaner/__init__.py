@@ -29,6 +29,6 @@ The awkward cases:
 4. Appends never conflict with a pass; retention and deletion may, and then the pass changes nothing.
 5. Nothing is ever renumbered or reordered: a file's rows keep their offsets as deltas.
 
-`plan` · `mark` (with `offset_map`) · `sweep` · `run` (a round: all eligible partitions) · `service`
+`plan` · `mark` (with `scan` and `offset_map`) · `sweep` · `run` (a round: all eligible partitions) · `service`
 (rounds for ever) · `why` · `metrics`
 """

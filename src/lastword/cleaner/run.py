@@ -30,9 +30,10 @@ from lastword.catalog.engine import author
 from lastword.catalog.topics import store_settings
 from lastword.cleaner import books
 from lastword.cleaner import sweep as sweeping
-from lastword.cleaner.mark import Covered, Marks, MarkTask, mark
+from lastword.cleaner.mark import Marks, MarkTask, mark
 from lastword.cleaner.offset_map import Shard
 from lastword.cleaner.plan import Capacity, Clean, Decision, as_if_rolled, decide, in_order
+from lastword.cleaner.scan import Covered
 from lastword.cleaner.sweep import SweepPlan, SweepTask, Swept, sweep
 from lastword.config import StoreConfig
 from lastword.errors import (

@@ -21,6 +21,7 @@ from lastword.files.parquet import ROW_GROUP_BYTES, FileReader, write_file
 from lastword.files.root import DataRoot
 from lastword.model import FileFacts, LogFile
 
+_MOST_READ = 4  # segments' worth of bytes for one new file: the rest is another task's
 _SMALL_SHARE = 16  # a file below this part of segment.bytes is merged with its neighbours
 
 
@@ -175,18 +176,20 @@ def _runs(
 ) -> Iterator[list[LogFile]]:
     """Neighbours that become one file: those with dead records and small ones; others stay alone."""
     run: list[LogFile] = []
-    size = 0
+    size = read = 0
     for file in files:
         more = _left_bytes(file, marks)
         joins = _is_dead(file, marks) or more * _SMALL_SHARE < segment_bytes
-        if run and (not joins or size + more > segment_bytes):
+        is_full = size + more > segment_bytes or read >= _MOST_READ * segment_bytes
+        if run and (not joins or is_full):
             yield run
-            run, size = [], 0
+            run, size, read = [], 0, 0
         run.append(file)
         size += more
+        read += file.facts.bytes
         if not joins:
             yield run
-            run, size = [], 0
+            run, size, read = [], 0, 0
     if run:
         yield run
 

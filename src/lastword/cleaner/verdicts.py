@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lastword.catalog import queries
-from lastword.cleaner.mark import Covered, MarkTask, Scan, Verdicts
 from lastword.cleaner.offset_map import Shard
 from lastword.cleaner.plan import Clean
 from lastword.cleaner.run import covered
+from lastword.cleaner.scan import Covered, Scan, Verdicts
 from lastword.cleaner.throttle import Throttle
 from lastword.foundation import Foundation
 from lastword.passes import NULL_KEY, TOMBSTONE, Horizon
@@ -36,8 +36,7 @@ def verdicts(base: Foundation, plan: Clean) -> Iterator[Verdict]:
     state = plan.state
     _, files = queries.read_plan(base.catalog, state.topic, state.row.partition, (0, plan.end))
     what = covered(plan, files, base.clock())
-    task = MarkTask(what, base.root, Shard(), _NO_LIMIT, float(_NO_LIMIT))
-    scan = Scan(task, task.shard, Throttle(task.bytes_per_second))  # newest first
+    scan = Scan(what, base.root, Shard(), _NO_LIMIT, Throttle(_NO_LIMIT))  # newest first
     for group in sorted(scan, key=lambda group: int(group.offsets[0])):
         for i in range(len(group.offsets)):
             yield _verdict(plan, what, group, i)

@@ -1,0 +1,238 @@
+"""Scan: read the keys of the covered files, newest first, and say what becomes of each record.
+
+In the dirty section, a record whose key the map does not know is the last of its key: it lives, and
+goes into the map. Any other is obsolete. In the clean section, records are only looked up. Records
+come in batches about as large as the map; a map that is full is split, and whoever scans comes back
+for the keys that it let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lastword.cleaner.offset_map import OffsetMap, Shard, entry_bytes
+from lastword.cleaner.throttle import Throttle
+from lastword.config import LONG_MAX
+from lastword.errors import BooksError
+from lastword.files.parquet import FileReader
+from lastword.files.root import DataRoot
+from lastword.model import LogFile
+from lastword.passes import NULL_KEY, OBSOLETE, TOMBSTONE, Horizon
+
+_COLUMNS = ("tombstone", "key")
+_BATCH_ROWS = 1 << 19
+
+Bools = NDArray[np.bool_]
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Covered:
+    """What a pass covers of one partition, and which of its tombstones may go."""
+
+    where: str
+    files: tuple[LogFile, ...]  # in offset order
+    dirty_from: int
+    horizons: tuple[Horizon, ...]
+    new_horizon: Horizon  # of what this pass covers first; its id is 0
+    now_ms: int
+    held_from: int | None = None
+
+    @property
+    def is_dirty(self) -> bool:
+        return any(f.last_offset >= self.dirty_from for f in self.files)
+
+    @property
+    def to_read(self) -> Sequence[LogFile]:
+        """All files if there is something dirty, else those with tombstones."""
+        if self.is_dirty:
+            return self.files
+        return [f for f in self.files if f.facts.tombstones]
+
+    def horizons_of(self, offsets: Longs) -> list[Horizon]:
+        """The horizons of what lies between these offsets, that of this pass last."""
+        first, last = int(offsets[0]), int(offsets[-1])
+        known = (*self.horizons, self.new_horizon)
+        return [h for h in known if h.start <= last and first < h.end]
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What becomes of the rows of one row group. An offset of -1: not superseded, never expires."""
+
+    file: LogFile
+    first_row: int
+    offsets: Longs
+    keys: pa.BinaryArray
+    superseded_by: Longs
+    is_null_key: Bools
+    is_tombstone: Bools
+    may_go: Bools  # a tombstone past its horizon, which no group holds back
+    is_mine: Bools  # its key is in the shard
+
+    @property
+    def reasons(self) -> dict[str, Bools]:
+        """The rows that go, by reason; at most one each."""
+        obsolete = self.superseded_by >= 0
+        return {
+            OBSOLETE: obsolete,
+            TOMBSTONE: self.may_go & self.is_mine & ~obsolete,
+            NULL_KEY: self.is_null_key & self.is_mine,
+        }
+
+
+class Scan:
+    """One reading of the files, newest first, for the keys of one shard: its verdicts."""
+
+    def __init__(
+        self, covered: Covered, root: DataRoot, shard: Shard, map_bytes: int, throttle: Throttle
+    ) -> None:
+        self._covered, self._root, self._map_bytes = covered, root, map_bytes
+        self._throttle, self.shard = throttle, shard
+        self.offset_map = OffsetMap(map_bytes)
+        self.map_fill = 0.0
+        self.let_go: list[Shard] = []
+
+    def __iter__(self) -> Iterator[Verdicts]:
+        for batch in self._batches():
+            keys = pa.concat_arrays([g.keys for g in batch])
+            offsets = np.concatenate([g.offsets for g in batch])
+            superseded_by = self._superseded_by(keys, offsets)
+            start = 0
+            for group in batch:
+                stop = start + len(group.offsets)
+                yield self._verdicts(group, superseded_by[start:stop])
+                start = stop
+            self.shard, let_go = self.offset_map.split(self.shard)
+            self.let_go += let_go
+
+    def _superseded_by(self, keys: pa.BinaryArray, offsets: Longs) -> Longs:
+        """The last offset of each row's key, where that is a later one; else -1."""
+        first_dirty_row = int(np.searchsorted(offsets, self._covered.dirty_from))
+        dirty = self._dirty(keys[first_dirty_row:], offsets[first_dirty_row:])
+        clean = self.offset_map.find(keys[:first_dirty_row])
+        self.map_fill = max(self.map_fill, self.offset_map.fill)
+        return np.concatenate([clean, dirty])
+
+    def _dirty(self, keys: pa.BinaryArray, offsets: Longs) -> Longs:
+        if not len(keys):
+            return np.empty(0, np.int64)
+        encoded = keys.dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy()
+        distinct = encoded.dictionary
+        last = np.full(len(distinct) + 1, -1, np.int64)  # one more: where null keys, -1, point to
+        last[codes] = offsets
+        last = last[:-1]  # numpy keeps the last assignment to an element: offsets ascend
+        known = self.offset_map.find(distinct)
+        mine = self.shard.holds(distinct)
+        new = (known < 0) & mine
+        self.offset_map.put(distinct.filter(pa.array(new)), last[new])
+        newest = np.append(np.where(known >= 0, known, np.where(mine, last, -1)), -1)
+        superseded_by: Longs = newest[codes]
+        superseded_by[superseded_by == offsets] = -1
+        return superseded_by
+
+    def _verdicts(self, group: _RowGroup, superseded_by: Longs) -> Verdicts:
+        is_null_key = np.asarray(pc.is_null(group.keys))
+        may_go = group.tombstones & self._may_go(group.offsets)
+        is_mine = np.full(len(superseded_by), self.shard.index == 0)  # null keys are the first's
+        asked = np.flatnonzero(group.tombstones)
+        is_mine[asked] = self.shard.holds(group.keys.take(pa.array(asked)))
+        return Verdicts(
+            group.file,
+            group.first_row,
+            group.offsets,
+            group.keys,
+            superseded_by,
+            is_null_key,
+            group.tombstones,
+            may_go,
+            is_mine,
+        )
+
+    def _batches(self) -> Iterator[list[_RowGroup]]:
+        """Row groups in offset order, the newest batch first; in none more than half a map."""
+        batch: list[_RowGroup] = []
+        rows = size = 0
+        for group in self._row_groups():
+            is_large = rows >= max(_BATCH_ROWS, len(self.offset_map))
+            if batch and (is_large or size + group.entries > self._map_bytes // 2):
+                yield batch
+                batch, rows, size = [], 0, 0
+            batch.insert(0, group)
+            rows += len(group.offsets)
+            size += group.entries
+        if batch:
+            yield batch
+
+    def _row_groups(self) -> Iterator[_RowGroup]:
+        """The row groups of the files, newest first."""
+        for file in reversed(self._covered.to_read):
+            reader = FileReader(self._root, file)
+            row = file.facts.records
+            for i in reversed(reader.row_groups(0, LONG_MAX)):
+                table = reader.read(i, _COLUMNS)
+                self._throttle.used(reader.stored_bytes(i, _COLUMNS))
+                row -= table.num_rows
+                group = _RowGroup(
+                    file,
+                    row,
+                    table["offset"].to_numpy(),
+                    pa.concat_arrays(table["key"].chunks),
+                    table["tombstone"].to_numpy(),
+                )
+                yield from group.parts(self._map_bytes // 2)
+            if row != 0:
+                raise BooksError(
+                    self._covered.where,
+                    f"{file.facts.path}: records",
+                    file.facts.records - row,
+                    file.facts.records,
+                )
+
+    def _may_go(self, offsets: Longs) -> Bools:
+        """Where tombstones are past their horizon, and every consumer group has read them."""
+        may_go = np.zeros(len(offsets), np.bool_)
+        for horizon in reversed(self._covered.horizons_of(offsets)):  # the first pass decides
+            first, end = np.searchsorted(offsets, [horizon.start, horizon.end])
+            may_go[first:end] = horizon.at_ms <= self._covered.now_ms
+        may_go &= offsets < self._covered.dirty_from
+        if self._covered.held_from is not None:
+            may_go &= offsets < self._covered.held_from
+        return may_go
+
+
+@dataclass(frozen=True)
+class _RowGroup:
+    """The keys of a row group, or of a part of it."""
+
+    file: LogFile
+    first_row: int
+    offsets: Longs
+    keys: pa.BinaryArray
+    tombstones: Bools
+
+    @property
+    def entries(self) -> int:
+        """The bytes of its keys in a map, if they are all different."""
+        return entry_bytes(len(self.keys), self.keys.nbytes)
+
+    def parts(self, most_bytes: int) -> Iterator[_RowGroup]:
+        """Parts that take so much of a map at the most, the newest first."""
+        count = len(self.offsets)
+        step = -(-count // min(count, -(-self.entries // max(1, most_bytes))))
+        for start in reversed(range(0, count, step)):
+            rows = slice(start, start + step)
+            yield _RowGroup(
+                self.file,
+                self.first_row + start,
+                self.offsets[rows],
+                self.keys[rows],
+                self.tombstones[rows],
+            )
