@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from lastword.catalog import cleaning, commits, schema
+from lastword.catalog import cleaning, retired, schema
 from lastword.catalog.commits import commit_clean
 from lastword.cleaner import run
 from lastword.cleaner.mark import mark
@@ -22,9 +22,9 @@ from lastword.cleaner.run import Asked, Cleaner
 from lastword.cleaner.service import Service, Told
 from lastword.cleaner.sweep import sweep
 from lastword.cleaner.verdicts import verdicts
-from lastword.errors import CatalogError, ConflictError, PolicyViolationError
+from lastword.errors import CatalogError, ConflictError, PolicyViolationError, UnknownTopicError
 from lastword.jobs.runner import Outcome, R, U, packed
-from lastword.passes import Swap
+from lastword.passes import Pass, Swap
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
@@ -125,7 +125,9 @@ class TestWhatSurvives:
         write(topic, "a=1 a=2*")
         clock.advance(1000)
         assert clean(topic, force=False) == []
+        assert not topic.why().partitions[0].is_eligible
         clock.advance(1)
+        assert topic.why().partitions[0].is_eligible
         assert cleaned(topic, force=False) == "1:a=2"
         lagging = local.create_topic("lag", config={"max.compaction.lag.ms": 10})
         write(lagging, "a=1 a=2*")
@@ -190,6 +192,16 @@ class TestWhatSurvives:
         assert cleaned(topic) == "2:a=2 3:b=2 5:c=2"
         assert local.check().is_clean
 
+    def test_a_file_of_which_nothing_readable_is_left(self, local: Store) -> None:
+        policy = {"cleanup.policy": "compact,delete", "retention.ms": -1}
+        topic = local.create_topic("t", config=policy)
+        write(topic, "z=1 a=1 | a=2")
+        topic.delete_records(0, 1)
+        (done,) = clean(topic)
+        assert done.removed["below log start"] == 1
+        assert shown(topic, offsets=True) == "2:a=2"
+        assert local.check().is_clean
+
     def test_min_compaction_lag_protects_and_ends_the_section(
         self, local: Store, clock: ManualClock
     ) -> None:
@@ -220,6 +232,19 @@ class TestWhatSurvives:
         assert (done.files_kept, done.files_written) == (4, 1)
         assert [path in before for path in live_paths(topic)] == [True, True, False, True, False]
         assert [r.offset for r in topic.read(0)] == [0, 1, 2, 3, 5, 6, 7, 8]
+
+    def test_one_partition_is_expired_and_cleaned_alone(
+        self, local: Store, clock: ManualClock
+    ) -> None:
+        policy = {"cleanup.policy": "compact,delete", "retention.ms": 1000}
+        topic = local.create_topic("t", 2, policy)
+        for p in range(2):
+            write(topic, "a=1", partition=p)
+        clock.advance(1001)
+        local.clean("t", partition=0, runner=InProcess())
+        assert topic.offsets() == {0: (1, 1), 1: (0, 1)}
+        with pytest.raises(UnknownTopicError, match="has no partition 9"):
+            local.clean("t", partition=9, runner=InProcess())
 
     def test_partitions_are_cleaned_each_by_itself(self, store: Store) -> None:
         topic = store.create_topic("t", partitions=3)
@@ -273,17 +298,68 @@ class TestTombstones:
         assert cleaned(topic, force=False) == "2:c=1"
 
     @staticmethod
-    def commit(store: Store, topic: Topic, group: str, offset: int, now_ms: int) -> None:
+    def commit(
+        store: Store, topic: Topic, group: str, offset: int, now_ms: int, partition: int = 0
+    ) -> None:
         with store.base.catalog.write() as tx:
             tx.execute(
                 schema.consumer_offset.insert().values(
                     group_id=group,
                     topic_id=topic.id,
-                    partition=0,
+                    partition=partition,
                     committed=offset,
                     committed_ms=now_ms,
                 )
             )
+
+    def test_a_group_is_active_as_a_whole(self, local: Store, clock: ManualClock) -> None:
+        """It commits one partition, and holds back what it has not read of the others."""
+        topic = local.create_topic("t", 3, {"delete.retention.ms": 0})
+        for p in range(3):
+            write(topic, "a=∅ b=1", partition=p)
+        self.commit(local, topic, "g", 1, clock(), partition=1)
+        clock.advance(8 * DAY_MS)
+        self.commit(local, topic, "g", 2, clock(), partition=0)
+        clean(topic)
+        clean(topic, force=False)
+        assert [shown(topic, p) for p in range(3)] == ["b=1", "b=1", "a=∅ b=1"]
+
+    def test_a_group_that_comes_in_during_the_pass(self, store: Store, clock: ManualClock) -> None:
+        topic = store.create_topic("t", config={"delete.retention.ms": 0})
+        write(topic, "a=∅ b=1")
+        clean(topic)
+        join = Interfering("sweep", lambda: self.commit(store, topic, "new", 0, clock()))
+        (done,) = clean(topic, force=False, runner=join)
+        assert "abandoned: consumer group 'new' came in" in (done.error or "")
+        assert shown(topic) == "a=∅ b=1"
+
+    def test_they_do_not_uncover_what_a_lag_protects(
+        self, local: Store, clock: ManualClock
+    ) -> None:
+        """Log start has cut through a segment that is too young to be cleaned."""
+        config = {"cleanup.policy": "compact,delete", "retention.ms": -1}
+        config |= {"delete.retention.ms": 100, "min.cleanable.dirty.ratio": 0}
+        topic = local.create_topic("t", config=config)
+        write(topic, "a=1 | x=∅")
+        clean(topic)
+        topic.alter({"min.compaction.lag.ms": 10**9})
+        write(topic, "b=1 b=2 b=3 b=4 | c=1*")
+        topic.delete_records(0, 3)
+        clock.advance(200)
+        clean(topic, force=False)
+        assert shown(topic, offsets=True) == "3:b=2 4:b=3 5:b=4 | 6:c=1*"
+
+    def test_those_below_log_start_do_not_make_it_eligible(
+        self, local: Store, clock: ManualClock
+    ) -> None:
+        config = {"cleanup.policy": "compact,delete", "delete.retention.ms": 100}
+        topic = local.create_topic("t", config=config)
+        write(topic, "x=∅")
+        clean(topic)
+        write(topic, "b=1 b=2 b=3*")
+        topic.delete_records(0, 2)
+        clock.advance(200)
+        assert not topic.why().partitions[0].is_eligible
 
     def test_a_group_that_reads_on_lets_them_go(self, local: Store, clock: ManualClock) -> None:
         topic = local.create_topic("t", config={"delete.retention.ms": 0})
@@ -374,7 +450,7 @@ class TestChoosing:
         said = [(v.is_kept, v.sentence) for v in verdicts(local.base, plan)]  # type: ignore[arg-type]
         time = "2023-11-14 22:13:20.000Z"
         assert said == [
-            (False, f"tombstone until {time}"),
+            (False, f"tombstone, past its horizon of {time}"),
             (True, f"tombstone until {time}, held back by consumer group 'g'"),
             (False, "null key"),
         ]
@@ -412,13 +488,15 @@ class TestMeanwhile:
     def test_the_topic_is_deleted(self, store: Store, topic: Topic, step: str) -> None:
         row = topic.row
         with Cleaner(store.base, Interfering(step, topic.delete)) as cleaner:
-            assert cleaner.round([row], Asked()).passes == ()
+            (abandoned,) = cleaner.round([row], Asked()).passes
+        assert (abandoned.error or "").startswith("abandoned: no topic 't'")
+        assert store.passes() == []  # they go with the topic
         assert store.check(orphan_age_ms=0).is_clean
 
     def test_the_policy_is_switched(self, store: Store, topic: Topic) -> None:
         before = shown(topic, offsets=True)
         act = Interfering("sweep", lambda: topic.alter({"cleanup.policy": "delete"}))
-        assert clean(topic, force=False, runner=act) == []
+        self.abandoned(topic, act, "topic 't' is no longer compacted")
         assert shown(topic, offsets=True) == before
         assert store.check(orphan_age_ms=0).is_clean  # what was swept is deleted
 
@@ -428,10 +506,9 @@ class TestMeanwhile:
             topic.append([("d", "1")])
             store.expire()
 
-        assert clean(topic, force=False, runner=Interfering("sweep", expire)) == []
+        self.abandoned(topic, Interfering("sweep", expire), "files of t-0 were retired")
         assert topic.offsets() == {0: (3, 5)}
         assert store.check(orphan_age_ms=0).is_clean
-        assert store.passes() == []
 
     def test_retention_and_gc_take_the_files_away(
         self, store: Store, topic: Topic, clock: ManualClock
@@ -443,8 +520,7 @@ class TestMeanwhile:
             store.expire()
             store.gc()
 
-        assert clean(topic, force=False, runner=Interfering("mark", vanish)) == []
-        assert store.passes() == []  # not a failure: the files are no longer part of the log
+        self.abandoned(topic, Interfering("mark", vanish), "is no longer part of the log")
         assert topic.why().partitions[0].sentences[0].endswith("in the active segment")
 
     def test_log_start_moves_into_what_is_covered(self, store: Store, topic: Topic) -> None:
@@ -458,12 +534,35 @@ class TestMeanwhile:
             with store.base.catalog.write() as tx:
                 tx.execute(schema.partition.update().values(claim="another"))
 
-        assert clean(topic, force=False, runner=Interfering("sweep", take_over)) == []
+        self.abandoned(topic, Interfering("sweep", take_over), "taken over by another cleaner")
         assert shown(topic) == "a=1 | a=2 b=1 | c=1*"
+
+    def abandoned(self, topic: Topic, runner: InProcess, why: str) -> None:
+        """The pass changed nothing, says why, and is no fault of the partition's."""
+        (done,) = clean(topic, force=False, runner=runner)
+        assert (done.error or "").startswith("abandoned: ")
+        assert why in (done.error or "")
+        (state,) = cleaning.states(topic._base.catalog, [topic.row], 0)
+        assert state.row.failures == 0
+        (row,) = cleaning.passes(topic._base.catalog, [topic.id])
+        assert row.error == done.error
+
+    def test_retention_leaves_a_partition_alone_that_another_cleaner_works_on(
+        self, store: Store, topic: Topic, clock: ManualClock
+    ) -> None:
+        def another() -> None:
+            clock.advance(1001)
+            topic.append([("d", "1")])
+            assert clean(topic, force=False) == []
+            assert topic.offsets()[0][0] == 0
+
+        clean(topic, force=False, runner=Interfering("sweep", another))
+        assert clean(topic, force=False) == []
+        assert topic.offsets()[0][0] == 3
 
     def test_a_reader_goes_on_with_the_old_files(self, local: Store, clock: ManualClock) -> None:
         topic = local.create_topic("t", config={"file.delete.delay.ms": 1000})
-        for i in range(5):
+        for i in range(40):
             topic.append([("a", str(i)), ("b", str(i))])
         reader = iter(topic.read(0))
         seen = [next(reader).offset]
@@ -472,7 +571,8 @@ class TestMeanwhile:
         local.gc()
         seen += [r.offset for r in reader]
         assert all(a < b for a, b in pairwise(x for x in seen if x is not None))
-        assert set(seen) >= {8, 9}
+        assert set(seen) >= {78, 79}
+        assert len(seen) < 40  # it did not go on with files that it had opened before
 
     def test_two_cleaners_share_the_work(self, store: Store) -> None:
         topic = store.create_topic("t", partitions=2)
@@ -616,10 +716,27 @@ class TestFailures:
             raise CatalogError("here", "went away")
 
         monkeypatch.setattr(run, "commit_clean", lost)
-        with pytest.raises(CatalogError):
-            clean(topic)
+        (done,) = clean(topic)
+        assert "went away" in (done.error or "")
         assert shown(topic, offsets=True) == "1:a=2"
         assert local.check().is_clean
+
+    def test_trouble_with_one_commit_does_not_stop_the_others(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("t", partitions=2)
+        for p in range(2):
+            write(topic, "a=1 a=2", partition=p)
+
+        def deadlock(catalog: Any, of: Any, done: Pass, *rest: Any) -> Pass:
+            if done.partition == 0:
+                raise CatalogError("here", "deadlock detected")
+            return commit_clean(catalog, of, done, *rest)
+
+        monkeypatch.setattr(run, "commit_clean", deadlock)
+        errors = {p.partition: p.error for p in clean(topic)}
+        assert errors[1] is None
+        assert "whether it was committed is not known" in (errors[0] or "")
 
 
 class _Lying:
@@ -643,10 +760,10 @@ class TestCommit:
         (done,) = clean(topic)
         with store.base.catalog.write() as tx:
             tx.execute(schema.partition.update().values(claim="me"))
-            retired = tx.execute(
+            gone = tx.execute(
                 select(schema.file.c.path).where(schema.file.c.retired_commit.is_not(None))
             ).scalar_one()
-        for swap in (Swap(retired=(retired,)), Swap(moved={retired: 0})):
+        for swap in (Swap(retired=(gone,)), Swap(moved={gone: 0})):
             with pytest.raises(ConflictError, match="were retired during the pass"):
                 commit_clean(store.base.catalog, topic.row, done, swap, "me", 0)
         assert len(store.passes()) == 1
@@ -657,7 +774,7 @@ class TestCommit:
         topic = store.create_topic("t")
         for i in range(4):
             topic.append([("a", str(i))])
-        monkeypatch.setattr(commits, "_PATHS_AT_ONCE", 2)
+        monkeypatch.setattr(retired.at_most, "__defaults__", (2,))
         (done,) = clean(topic)
         assert done.files_rewritten == 3
         assert shown(topic, offsets=True) == "3:a=3"
@@ -670,7 +787,7 @@ class TestService:
         stop = threading.Event()
 
         def tell(what: Told) -> None:
-            told.append(replace(what, sleep_ms=what.sleep_ms))
+            told.append(what)
             act(len(told))
             if len(told) == rounds:
                 stop.set()
@@ -704,9 +821,10 @@ class TestService:
                 local.alter({"log.cleaner.backoff.ms": 7})
                 topic.alter({"min.cleanable.dirty.ratio": 0})
 
-        first, second, _ = self.serve(local, 3, act)
+        first, second, third = self.serve(local, 3, act)
         assert (first.sleep_ms, len(first.done.passes)) == (15_000, 0)
         assert len(second.done.passes) == 1
+        assert third.sleep_ms == 7
 
     def test_it_can_be_switched_off(self, local: Store, clock: ManualClock) -> None:
         local.alter({"log.cleaner.enable": False})
@@ -750,6 +868,36 @@ class TestService:
         clock.advance(8 * DAY_MS)
         self.serve(local, 1, lambda _: None)
         assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 0
+
+
+def test_two_services_share_a_store(store: Store) -> None:
+    """Both look for work as fast as they can, while a writer writes."""
+    topic = store.create_topic("t", 4, {"min.cleanable.dirty.ratio": 0, "delete.retention.ms": 0})
+    store.alter({"log.cleaner.backoff.ms": 1})
+    told: list[Told] = []
+    stop = threading.Event()
+    services = [
+        threading.Thread(target=Service(store.base, InProcess, told.append, stop).run)
+        for _ in range(2)
+    ]
+    for service in services:
+        service.start()
+    expected: dict[str, str | None] = {}
+    random_ = random.Random(1)
+    for i in range(60):
+        rows = [(f"k{random_.randrange(30)}", random_.choice([None, str(i)])) for _ in range(5)]
+        topic.append(rows)
+        expected |= dict(rows)
+        topic.roll()
+    stop.set()
+    for service in services:
+        service.join()
+    assert [t.trouble for t in told if t.trouble] == []
+    assert [p.error for t in told for p in t.done.passes if p.error] == []
+    clean(topic)
+    found = {key.decode(): value for p in range(4) for key, value in latest(topic, p).items()}
+    assert found == {key: value.encode() for key, value in expected.items() if value is not None}
+    assert store.check().is_clean
 
 
 class TestMetrics:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from lastword.cleaner.offset_map import OffsetMap, Shard
 from lastword.cleaner.scan import Covered
 from lastword.cleaner.sweep import Rewrite, SweepPlan, SweepTask
 from lastword.cleaner.throttle import Throttle
-from lastword.config import LONG_MAX, Compression, topic_config
+from lastword.config import Compression, topic_config
 from lastword.errors import BooksError
 from lastword.files import parquet
 from lastword.files.parquet import FileReader, write_file
@@ -51,9 +52,11 @@ def log_files(root: DataRoot, files: list[list[Row]], gap: int = 0) -> list[LogF
 
 
 def covered(files: list[LogFile], dirty_from: int = 0, **more: object) -> Covered:
-    new = Horizon(0, dirty_from, LONG_MAX, NOW + 1, dirty_from)
+    end = files[-1].last_offset + 1
+    new = Horizon(0, dirty_from, end, NOW + 1, dirty_from)
     options: dict[str, object] = {"horizons": (), "new_horizon": new, "now_ms": NOW} | more
-    return Covered("t-0", tuple(files), dirty_from, **options)  # type: ignore[arg-type]
+    options = {"log_start": 0, "end": end} | options
+    return Covered("t-0", tuple(files), dirty_from=dirty_from, **options)  # type: ignore[arg-type]
 
 
 def marked(root: DataRoot, what: Covered, map_bytes: int = 1 << 20, shards: int = 1) -> Marks:
@@ -88,11 +91,22 @@ class TestOffsetMap:
         assert offset_map.find(asked).tolist() == [7, -1, -1, 5, 3]
         assert len(offset_map) == 3
 
-    def test_keys_are_compared_in_full(self) -> None:
-        """Equal murmur2 hashes, different keys."""
+    def test_keys_are_compared_in_full(self, root: DataRoot) -> None:
+        """Two keys with the same hash are two keys, in a map and through shards."""
+        from lastword.partitioner import murmur2
+
+        many = [np.random.default_rng(i).bytes(12) for i in range(200_000)]
+        hashes = murmur2(pa.array(many, pa.binary()))
+        order = np.argsort(hashes, kind="stable")
+        twins = np.flatnonzero(np.diff(hashes[order]) == 0)
+        a, b = (many[order[twins[0] + i]] for i in (0, 1))
+        assert a != b
         offset_map = OffsetMap(1 << 20)
-        offset_map.put(pa.array([b"x" * 40 + b"1"], pa.binary()), np.array([1]))
-        assert offset_map.find(pa.array([b"x" * 40 + b"2"], pa.binary())).tolist() == [-1]
+        offset_map.put(pa.array([a], pa.binary()), np.array([1]))
+        assert offset_map.find(pa.array([b], pa.binary())).tolist() == [-1]
+        files = log_files(root, [[(a, b"1"), (b, b"1"), (a, b"2")]])
+        for shards in (1, 3):
+            assert survivors(files, marked(root, covered(files), 100, shards)) == [1, 2]
 
     def test_when_it_is_too_full_it_lets_half_of_the_keys_go(self) -> None:
         offset_map = OffsetMap(10_000)
@@ -174,6 +188,28 @@ class TestVerdicts:
         marks = marked(root, covered(files, horizons=(Horizon(1, 0, 2, 0, 1),)))
         assert survivors(files, marks) == [1]
         assert marks.files[files[0].facts.path].first_tombstones[0] == 1
+
+    def test_what_is_not_covered_is_not_touched(self, root: DataRoot) -> None:
+        """A file that reaches beyond the end: no verdict on what lies there, nor by it."""
+        rows: list[Row] = [(b"a", b"1"), (b"b", None), (b"a", b"2"), (None, b"x"), (b"b", None)]
+        files = log_files(root, [rows])
+        what = covered(files, dirty_from=2, end=2, horizons=(Horizon(1, 0, 2, 0, 1),))
+        assert survivors(files, marked(root, what)) == [0, 2, 3, 4]
+
+    def test_what_lies_below_log_start_goes(self, root: DataRoot) -> None:
+        files = log_files(root, [[(b"a", b"1"), (b"b", b"1"), (None, b"x"), (b"c", b"1")]])
+        marks = marked(root, covered(files, dirty_from=3, log_start=3), shards=3)
+        assert survivors(files, marks) == [3]
+        counts = {"obsolete": 0, "tombstone": 0, "null key": 1, "below log start": 2}
+        assert books.removed(marks) == counts
+
+    def test_offsets_so_large_that_their_sum_overflows(self, root: DataRoot) -> None:
+        (file,) = log_files(root, [[(b"k%d" % (i % 25), b"v") for i in range(50)]])
+        file = replace(file, base_offset=2 * 10**18, last_offset=2 * 10**18 + 49)
+        what = covered([file], dirty_from=2 * 10**18)
+        marks = marked(root, what)
+        swept = sweep.sweep(TestSweep().task(root, [file], marks))
+        books.check_swept("t-0", [file], marks, SweepPlan((Rewrite(0, (file,)),)), [swept])
 
     def test_groups_hold_tombstones_back(self, root: DataRoot) -> None:
         files = log_files(root, [[(b"a", None), (b"b", None)]])
@@ -277,7 +313,7 @@ class TestSweepPlan:
         return (
             [[int(f.facts.path) for f in r.inputs] for r in plan.rewrites],
             [int(f.facts.path) for f in plan.emptied],
-            [int(path) for path in plan.moved or {}],
+            [int(path) for path in plan.moved],
         )
 
     def test_files_without_dead_records_stay(self) -> None:
@@ -297,6 +333,10 @@ class TestSweepPlan:
         files = [(i, 16 * self.MIB, 50) for i in range(5)]
         assert self.plan(*files) == ([[0, 1], [2, 3], [4]], [], [])
 
+    def test_survivors_are_an_estimate_so_what_is_read_is_bounded_too(self) -> None:
+        files = [(i, 15 * self.MIB, 99) for i in range(9)]
+        assert self.plan(*files)[0] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+
     def test_files_that_are_all_dead_vanish(self) -> None:
         assert self.plan((0, 1000, 100), (1, 8 * self.MIB, 0)) == ([], [0], [1])
         assert self.plan((0, 1000, 100)) == ([], [0], [])
@@ -305,7 +345,7 @@ class TestSweepPlan:
 class TestSweep:
     def task(self, root: DataRoot, files: list[LogFile], marks: Marks) -> SweepTask:
         inputs = tuple((f, marks.files.get(f.facts.path)) for f in files)
-        return SweepTask("t-0", "t", 0, 0, inputs, root, Compression.ZSTD, NOW, 1e300)
+        return SweepTask("t", 0, 0, inputs, root, Compression.ZSTD, NOW, 1e300)
 
     def test_survivors_keep_their_offsets_over_gaps(self, root: DataRoot) -> None:
         log: list[list[Row]] = [[(b"a", b"1"), (b"b", b"1")], [(b"a", b"2")], [(b"c", None)]]
@@ -457,7 +497,7 @@ MANY_KEYS = textwrap.dedent(
     del table, keys, numbers
 
     def marked(files):
-        what = Covered("t-0", tuple(files), 0, (), Horizon(0, 0, 10**9, 0, 0), 0)
+        what = Covered("t-0", tuple(files), 0, 0, 10**9, (), Horizon(0, 0, 10**9, 0, 0), 0)
         return mark(MarkTask(what, root, Shard(), map_bytes, 1e300))
 
     marked(files[:1])  # whatever is loaded and allocated once

@@ -9,7 +9,7 @@ import pytest
 
 from lastword.cleaner.plan import (
     ENTRY_BYTES,
-    MOST_MAPS,
+    MOST_FILLINGS,
     Capacity,
     Clean,
     Decision,
@@ -174,6 +174,15 @@ class TestTombstones:
         plan = planned(state([(5, 1)], first_dirty=10, horizons=[self.HORIZON]))
         assert isinstance(plan, Clean)
         assert (plan.start, plan.end, plan.cause) == (10, 10, "tombstones past their horizon")
+        assert (
+            str(why("t", [plan], NOW)) == "t-0: would be cleaned now: tombstones past their horizon"
+        )
+
+    def test_they_do_not_take_along_what_is_not_dirty_enough(self) -> None:
+        """Else each pass would set a new horizon, and that the next pass."""
+        plan = planned(state([(50, 1), (5, 1)], first_dirty=10, horizons=[self.HORIZON]))
+        assert isinstance(plan, Clean)
+        assert (plan.start, plan.end) == (10, 10)
 
     def test_before_it_they_do_not(self) -> None:
         later = replace(self.HORIZON, at_ms=NOW + 1)
@@ -196,13 +205,14 @@ class TestHowFar:
         assert (plan.start, plan.end, plan.shards) == (0, 40, 1)
 
     def test_oldest_segments_first_and_at_least_one(self) -> None:
-        for records, end in ((9, 10), (10, 10), (19, 10), (20, 20), (39, 30), (40, 40)):
-            s = state([(5, 1)] * 4)
-            segments = tuple(replace(x, records=10 * MOST_MAPS // 2) for x in s.segments)
-            capacity = Capacity(records * ENTRY_BYTES // 2)
-            plan = decide(replace(s, segments=segments), NOW, capacity)
-            assert isinstance(plan, Clean)
-            assert plan.end == end, records
+        s = state([(5, 1)] * 4)
+        segments = tuple(replace(x, records=10 * MOST_FILLINGS) for x in s.segments)
+        for entries, end in ((9, 10), (10, 10), (19, 10), (20, 20), (39, 30), (40, 40)):
+            for maps in (1, 8):  # more maps do not mean more memory, nor less
+                capacity = Capacity(entries * ENTRY_BYTES, maps)
+                plan = decide(replace(s, segments=segments), NOW, capacity)
+                assert isinstance(plan, Clean)
+                assert plan.end == end, entries
 
     def test_more_records_more_shards(self) -> None:
         s = state([(5, 1)])
@@ -253,8 +263,3 @@ class TestWhy:
             "offsets from 10 on are protected by min.compaction.lag.ms 100, the next for 100 ms"
             in said
         )
-
-    def test_an_active_segment_that_is_due(self) -> None:
-        s = state([], active_bytes=5, segment_ms=1)
-        s = replace(s, row=replace(s.row, active_first_ms=1))
-        assert "or is due to be rolled (segment.ms)" in str(why("t", [planned(s)], NOW))

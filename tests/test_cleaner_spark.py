@@ -224,7 +224,7 @@ CLUSTER = textwrap.dedent(
     for fault in ("slow", "worker", "executor"):
         with lastword.open(f"{folder}/{fault}", create=False) as store:
             with Cleaner(store.base, Faulty(session, fault)) as cleaner:
-                done = cleaner.round(store.compacted(()), Asked(force=True))
+                done = cleaner.round(store._compacted((), Asked()), Asked(force=True))
         print(fault, [(p.error, p.records_in, p.records_out, p.files_written) for p in done.passes])
     """
 )

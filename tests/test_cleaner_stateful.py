@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,12 +17,12 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 import lastword
+from lastword.catalog import queries, schema
 from lastword.cleaner.plan import Capacity, Clean, Nothing, decide, standing
 from lastword.cleaner.run import Asked, Cleaner
 from lastword.config import topic_config
@@ -43,8 +44,6 @@ POLICIES = ("compact", "compact,delete", "delete")
 class CleanerMachine(RuleBasedStateMachine):
     """A topic of two partitions; of each, a reference log and all that was ever appended."""
 
-    runner: Runner = InProcess()
-
     @initialize(policy=st.sampled_from(POLICIES))
     def make(self, policy: str) -> None:
         memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -58,6 +57,7 @@ class CleanerMachine(RuleBasedStateMachine):
         self.reference = [ReferenceLog() for _ in range(PARTITIONS)]
         self.history: list[list[Row]] = [[] for _ in range(PARTITIONS)]
         self.horizons: list[list[tuple[int, int, int]]] = [[] for _ in range(PARTITIONS)]
+        self.read_to = dict.fromkeys(range(PARTITIONS), 1 << 62)  # by a consumer group, if there is
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -96,14 +96,40 @@ class CleanerMachine(RuleBasedStateMachine):
 
     @rule(force=st.booleans())
     def clean(self, force: bool) -> None:
-        self.follow(self.round(force, self.runner))
+        self.follow(self.round(force, InProcess()))
 
-    @precondition(lambda self: isinstance(self.runner, InProcess))
-    @rule(force=st.booleans(), step=st.sampled_from(["mark", "sweep"]))
+    @rule()
+    def clean_until_nothing_is_left(self) -> None:
+        """A second pass may drop tombstones whose horizon is now; a third finds nothing to do."""
+        for _ in range(2):
+            self.follow(self.round(True, InProcess()))
+        assert self.round(True, InProcess()) == []
+
+    @rule(partition=partitions, share=st.floats(0, 1))
+    def read_as_a_group(self, partition: int, share: float) -> None:
+        log = self.reference[partition]
+        offset = log.log_start + int(share * (log.log_end - log.log_start))
+        with self.store.base.catalog.write() as tx:
+            tx.execute(schema.consumer_offset.delete())
+            for number in range(PARTITIONS):
+                self.read_to[number] = offset if number == partition else 0
+                row = {"group_id": "g", "topic_id": self.topic.id, "partition": number}
+                committed = {"committed": self.read_to[number], "committed_ms": self.clock()}
+                tx.execute(schema.consumer_offset.insert().values(**row, **committed))
+
+    @rule()
+    def forget_the_group(self) -> None:
+        with self.store.base.catalog.write() as tx:
+            tx.execute(schema.consumer_offset.delete())
+        self.read_to = dict.fromkeys(range(PARTITIONS), 1 << 62)
+
+    @rule(force=st.booleans(), step=st.sampled_from(["mark", "sweep", "commit"]))
     def crash(self, force: bool, step: str) -> None:
         with pytest.MonkeyPatch.context() as dying:
             dying.setattr(Cleaner, "__exit__", lambda *_: None)
             dying.setattr("lastword.catalog.cleaning.release", lambda *_: None)
+            if step == "commit":
+                dying.setattr("lastword.catalog.commits._swap", lambda *_: _die())
             try:
                 self.follow(self.round(force, Interfering(step, _die)))
             except KeyboardInterrupt:
@@ -111,7 +137,6 @@ class CleanerMachine(RuleBasedStateMachine):
                 self.follow_log_start()
         self.clock.advance(60_000)  # the dead cleaner's claims expire
 
-    @precondition(lambda self: isinstance(self.runner, InProcess))
     @rule(partition=partitions, batch=records)
     def clean_while_others_append(
         self, partition: int, batch: list[tuple[bytes | None, bytes | None, int]]
@@ -133,18 +158,23 @@ class CleanerMachine(RuleBasedStateMachine):
             log, horizons = self.reference[done.partition], self.horizons[done.partition]
             before = len(log.read(0))
 
-            def may_go(offset: int, known: list[tuple[int, int, int]] = horizons) -> bool:
-                at_ms = next(at for start, end, at in known if start <= offset < end)
-                return at_ms <= self.clock()
-
-            covered_end = self.topic.describe().partitions[done.partition]
-            assert done.end <= covered_end.log_end
-            log.clean(done.start, done.end, may_go)
+            lag_ms = self.topic.config.min_compaction_lag_ms
+            for offset, _, _, ms in log.read(done.start):
+                assert offset >= done.end or not lag_ms or ms <= self.clock() - lag_ms
+            base = self.topic._base.catalog
+            row = queries.partitions(base, self.topic.row)[done.partition]
+            assert done.start <= done.end <= row.active_base
+            log.clean(done.start, done.end, partial(self.may_go, done.partition))
             if done.end > done.start:
                 retention = self.topic.config.delete_retention_ms
                 horizons.append((done.start, done.end, self.clock() + retention))
             assert before - len(log.read(0)) <= sum(done.removed.values())
-            assert done.end >= done.start
+
+    def may_go(self, partition: int, offset: int) -> bool:
+        """Whether a tombstone is past the horizon of the first pass that covered it, and read."""
+        known = self.horizons[partition]
+        at_ms = next(at for start, end, at in known if start <= offset < end)
+        return at_ms <= self.clock() and offset < self.read_to[partition]
 
     def follow_log_start(self) -> None:
         """Retention works by segments, which passes join: its results are taken, not computed."""
@@ -265,10 +295,11 @@ def test_any_plan_keeps_the_rules(
     young_ms = now_ms - state.topic.config.min_compaction_lag_ms
     for segment in state.segments:  # the bound is a segment's: covered wholly, or not at all
         is_covered = segment.base < decision.end
-        assert not is_covered or segment.last_offset < decision.end or at.cleanable == ()
-        if segment.last_offset >= at.first_dirty and segment.base < decision.end:
-            assert not segment.is_active or not at.cleanable
-            if state.topic.config.min_compaction_lag_ms and at.cleanable:
+        is_new = decision.end > decision.start
+        assert not is_new or not is_covered or segment.last_offset < decision.end
+        if is_new and segment.last_offset >= at.first_dirty and is_covered:
+            assert not segment.is_active
+            if state.topic.config.min_compaction_lag_ms:
                 assert segment.max_ms <= young_ms
-    if at.cleanable:
+    if at.cleanable and "tombstones" not in decision.cause:
         assert decision.end > decision.start  # progress, over gaps and with a map of one key

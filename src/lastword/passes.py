@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lastword.model import FileFacts, PartitionRow, Segment, TopicRow
 
 OBSOLETE, TOMBSTONE, NULL_KEY = REASONS = ("obsolete", "tombstone", "null key")
+BELOW_LOG_START = "below log start"  # which only files that log start has cut through hold
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class PartitionState:
     horizons: tuple[Horizon, ...] = ()
     held_from: int | None = None  # a consumer group has read only up to here
     held_by: str = ""  # which group
+    groups_since_ms: int = 0  # those that have not committed since do not count
 
     @property
     def where(self) -> str:
@@ -54,6 +56,8 @@ class Swap:
     added: tuple[NewFile, ...] = ()
     moved: Mapping[str, int] = field(default_factory=dict)  # path → segment base
     first_tombstones: Mapping[int, int | None] = field(default_factory=dict)  # pass id → offset
+    held_from: int | None = None  # what consumer groups had read when tombstones were removed
+    groups_since_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class Pass:
     bytes_read: int = 0
     bytes_written: int = 0
     files_kept: int = 0
-    files_rewritten: int = 0  # for dead records in them, or merged with their neighbours
+    files_rewritten: int = 0  # for dead records in them
+    files_merged: int = 0  # without dead records, but small
     files_written: int = 0
     keys: int = 0  # in the maps of last offsets
     map_fill: float = 0.0  # of the fullest map
@@ -91,5 +96,5 @@ class Pass:
     seconds: Mapping[str, float] = field(default_factory=dict)  # mark, sweep, commit
     jobs: tuple[int, ...] = ()
     first_tombstone: int | None = None  # the lowest that is left of [start, end)
-    error: str | None = None
+    error: str | None = None  # it failed, or was abandoned, and changed nothing
     id: int = 0

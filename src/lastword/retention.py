@@ -7,7 +7,7 @@ of the first survivor in the same transaction that retires the files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -61,9 +61,14 @@ def plan(
 
 
 def expire(
-    catalog: Catalog, topics: Iterable[TopicRow], now_ms: int, *, dry_run: bool = False
+    catalog: Catalog,
+    topics: Iterable[TopicRow],
+    now_ms: int,
+    *,
+    dry_run: bool = False,
+    wanted: Callable[[TopicRow, int], bool] = lambda _topic, _partition: True,
 ) -> list[Expire]:
-    """Drop what retention says, in these topics; with `dry_run`, only say what.
+    """Drop what retention says, in the wanted partitions; with `dry_run`, only say what.
 
     A topic that is deleted, or no longer has the policy, by the time it is its turn, is left alone.
     """
@@ -71,7 +76,7 @@ def expire(
     for topic in topics:
         for number, segments in queries.segments(catalog, topic).items():
             expired = plan(topic, number, segments, now_ms)
-            if expired is None:
+            if expired is None or not wanted(topic, number):
                 continue
             if not dry_run:
                 new = NewLogStart(number, expired.log_start, expired.reason, under=topic.config)

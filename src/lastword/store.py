@@ -10,9 +10,9 @@ from lastword.catalog import cleaning, queries, topics
 from lastword.catalog.writers import forget_sessions
 from lastword.check import Progress, Report
 from lastword.cleaner.plan import Decision
-from lastword.cleaner.run import Asked, Cleaner, decisions_for
+from lastword.cleaner.run import Asked, Cleaner, Round, decisions_for
 from lastword.config import Setting
-from lastword.errors import PolicyViolationError, TopicExistsError
+from lastword.errors import PolicyViolationError, TopicExistsError, UnknownTopicError
 from lastword.foundation import Foundation
 from lastword.garbage import GarbageFile
 from lastword.jobs.runner import Runner
@@ -124,17 +124,22 @@ class Store:
         the session of this process, else on a local one that is started for it. A pass that failed
         has an `error`; the others are committed.
         """
-        rows = self.compacted(names)
+        asked = Asked(partition, force)
         jobs = runner or SparkRunner(spark or found_or_started())
-        with Cleaner(self.base, jobs) as cleaner:
-            return list(cleaner.round(rows, Asked(partition, force)).passes)
+        return list(self.clean_round(names, asked, jobs).passes)
+
+    def clean_round(self, names: Sequence[str], asked: Asked, runner: Runner) -> Round:
+        """One round of the cleaner: passes, what retention dropped, and what was left alone."""
+        topics = self._compacted(names, asked)
+        with Cleaner(self.base, runner) as cleaner:
+            return cleaner.round(topics, asked)
 
     def plan(
         self, *names: str, partition: int | None = None, force: bool = False
     ) -> list[Decision]:
         """What `clean` would do, without doing it: a `Clean` or a `Nothing` for every partition."""
         asked = Asked(partition, force)
-        return decisions_for(self.base, self.compacted(names), asked, 1, as_if=True)
+        return decisions_for(self.base, self._compacted(names, asked), asked, as_if=True)
 
     def passes(
         self, *names: str, partition: int | None = None, limit: int | None = None
@@ -143,12 +148,14 @@ class Store:
         ids = [queries.topic_named(self.base.catalog, name).id for name in names]
         return cleaning.passes(self.base.catalog, ids or None, number=partition, limit=limit)
 
-    def compacted(self, names: Sequence[str]) -> list[TopicRow]:
+    def _compacted(self, names: Sequence[str], asked: Asked) -> list[TopicRow]:
         """The topics of these names; without names, all that are compacted."""
         if not names:
             return [t for t in queries.topics(self.base.catalog) if t.config.is_compact]
         found = [queries.topic_named(self.base.catalog, name) for name in names]
         for topic in found:
+            if asked.partition is not None and not 0 <= asked.partition < topic.partitions:
+                raise UnknownTopicError(topic.name, asked.partition)
             if not topic.config.is_compact:
                 policy = ",".join(sorted(topic.config.cleanup_policy)) or "empty"
                 raise PolicyViolationError(

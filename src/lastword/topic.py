@@ -198,7 +198,8 @@ class Topic:
         if partition is not None:
             self._bounds(self.row, partition)
         asked = Asked(partition, retry=False)
-        return why(self.name, decisions_for(self._base, [self.row], asked, 1), now_ms)
+        found = decisions_for(self._base, [self.row], asked, as_if=True)
+        return why(self.name, found, now_ms)
 
     def describe(self) -> TopicDescription:
         """Partitions, segments and settings."""

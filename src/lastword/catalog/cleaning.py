@@ -41,11 +41,11 @@ def states(
         ).all()
         segments = queries.segments_of(tx, list(by_id))
         horizons = _horizons(tx, list(by_id))
-        held = _held(tx, list(by_id), active_since_ms)
+        groups = held(tx, list(by_id), active_since_ms)
     found = []
     for row in map(queries.partition_row, rows):
         where = (row.topic_id, row.partition)
-        held_from, held_by = held.get(where, (None, ""))
+        held_from, held_by = groups.get(where, (None, ""))
         found.append(
             PartitionState(
                 by_id[row.topic_id],
@@ -54,6 +54,7 @@ def states(
                 tuple(horizons.get(where, ())),
                 held_from,
                 held_by,
+                active_since_ms,
             )
         )
     return found
@@ -64,6 +65,13 @@ def covered_files(catalog: Catalog, state: PartitionState, end: int) -> list[Log
     now, files = queries.read_plan(catalog, state.topic, state.row.partition, (0, end))
     is_same = (now.log_start, now.first_dirty) == (state.row.log_start, state.row.first_dirty)
     return files if is_same and end <= now.active_base else None
+
+
+def partitions(catalog: Catalog, topics: Sequence[TopicRow]) -> list[PartitionRow]:
+    """The partitions of these topics, at one moment."""
+    wanted = partition.c.topic_id.in_([t.id for t in topics])
+    with catalog.read() as tx:
+        return [queries.partition_row(row) for row in tx.execute(select(partition).where(wanted))]
 
 
 def claim(catalog: Catalog, state: PartitionState, cleaner_id: str, now_ms: int) -> bool:
@@ -113,13 +121,21 @@ def cleaners_seen(catalog: Catalog, now_ms: int) -> tuple[int | None, int]:
     return seen_ms, int(dead or 0)
 
 
-def record_failure(catalog: Catalog, topic_id: int, failed: Pass, now_ms: int) -> None:
-    """Note a failed pass, and when its partition may be tried again: each time later."""
+def record_failure(
+    catalog: Catalog, topic_id: int, failed: Pass, now_ms: int, *, is_fault: bool = True
+) -> None:
+    """Note a failed pass, and when its partition may be tried again: each time later.
+
+    Not a fault: it was abandoned, because others changed the log, and may be tried at once.
+    """
     with catalog.write() as tx:
         its = and_(partition.c.topic_id == topic_id, partition.c.partition == failed.partition)
         failures = tx.scalar(select(partition.c.failures).where(its).with_for_update())
         if failures is None:
             return  # deleted meanwhile
+        insert_pass(tx, topic_id, failed, commit_id=None)
+        if not is_fault:
+            return
         delay_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(failures, 20))
         retry = {
             "failures": failures + 1,
@@ -127,7 +143,6 @@ def record_failure(catalog: Catalog, topic_id: int, failed: Pass, now_ms: int) -
             "retry_after_ms": now_ms + delay_ms,
         }
         tx.execute(partition.update().where(its).values(retry))
-        insert_pass(tx, topic_id, failed, commit_id=None)
 
 
 def insert_pass(tx: Connection, topic_id: int, done: Pass, commit_id: int | None) -> int:
@@ -156,6 +171,17 @@ def passes(
         return [_pass(row) for row in tx.execute(query.order_by(pass_.c.id.desc()).limit(limit))]
 
 
+def last_round(catalog: Catalog) -> list[Pass]:
+    """The passes of the newest round: one cleaner starts all of them at the same moment."""
+    newest = passes(catalog, limit=1)
+    if not newest:
+        return []
+    its = and_(pass_.c.by == newest[0].by, pass_.c.started_ms == newest[0].started_ms)
+    query = select(pass_, topic.c.name).join(topic, topic.c.id == pass_.c.topic_id)
+    with catalog.read() as tx:
+        return [_pass(row) for row in tx.execute(query.where(its).order_by(pass_.c.id.desc()))]
+
+
 def _pass(row: Row[Any]) -> Pass:
     stored = {f.name: getattr(row, f.name) for f in fields(Pass) if f.name != "topic"}
     return replace(Pass(topic=row.name, **stored), jobs=tuple(row.jobs))
@@ -175,17 +201,31 @@ def _horizons(tx: Connection, topic_ids: list[int]) -> dict[tuple[int, int], lis
     return found
 
 
-def _held(
+def held(
     tx: Connection, topic_ids: list[int], active_since_ms: int
 ) -> dict[tuple[int, int], tuple[int, str]]:
-    """The lowest committed offset of a partition, and whose it is."""
+    """The lowest offset that some active consumer group has read up to, and which group.
+
+    A group that has committed anything of a topic has read nothing of the partitions it has not
+    committed.
+    """
     c = consumer_offset.c
-    rows = tx.execute(
-        select(consumer_offset)
-        .where(c.topic_id.in_(topic_ids), c.committed_ms >= active_since_ms)
-        .order_by(c.committed.desc(), c.group_id)
-    )
-    return {(row.topic_id, row.partition): (row.committed, row.group_id) for row in rows}
+    rows = tx.execute(select(consumer_offset).where(c.topic_id.in_(topic_ids))).all()
+    numbers = defaultdict(list)
+    for row in tx.execute(select(partition).where(partition.c.topic_id.in_(topic_ids))):
+        numbers[row.topic_id].append(row.partition)
+    last_ms: dict[tuple[int, str], int] = defaultdict(int)
+    committed = {}
+    for row in rows:
+        group = (row.topic_id, row.group_id)
+        last_ms[group] = max(last_ms[group], row.committed_ms)
+        committed[row.topic_id, row.group_id, row.partition] = row.committed
+    found: dict[tuple[int, int], tuple[int, str]] = {}
+    for topic_id, group_id in sorted(g for g, ms in last_ms.items() if ms >= active_since_ms):
+        for number in numbers[topic_id]:
+            its = (committed.get((topic_id, group_id, number), 0), group_id)
+            found[topic_id, number] = min(its, found.get((topic_id, number), its))
+    return found
 
 
 def _update_claims(tx: Connection, cleaner_id: str, **values: object) -> None:

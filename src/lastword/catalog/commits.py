@@ -27,9 +27,9 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.engine import Connection
 
 from lastword.catalog import queries, writers
-from lastword.catalog.cleaning import insert_pass
+from lastword.catalog.cleaning import held, insert_pass
 from lastword.catalog.engine import Catalog, author
-from lastword.catalog.retired import refuse_condemned, retire
+from lastword.catalog.retired import at_most, refuse_condemned, retire
 from lastword.catalog.schema import commit, file, partition, pass_, topic
 from lastword.config import TopicConfig
 from lastword.errors import (
@@ -47,10 +47,8 @@ from lastword.model import (
     TopicRow,
     Writer,
 )
-from lastword.passes import Pass, Swap
+from lastword.passes import TOMBSTONE, Pass, Swap
 from lastword.segments import ActiveSegment, is_due, rolls_before
-
-_PATHS_AT_ONCE = 1_000  # in one statement: databases limit its parameters
 
 
 @dataclass(frozen=True)
@@ -166,10 +164,12 @@ def commit_clean(
             raise ConflictError(f"{done.topic}-{p.partition} was taken over by another cleaner")
         if not fresh.config.is_compact:
             raise ConflictError(f"topic {of.name!r} is no longer compacted; nothing was changed")
+        if done.removed[TOMBSTONE]:
+            _refuse_new_groups(tx, p, swap)
         refuse_condemned(tx, [f.facts.path for f in swap.added])
         commit_id = record_commit(tx, "clean", of.name, now_ms, f"partition {p.partition}")
         _swap(tx, fresh, p, swap, commit_id, now_ms)
-        first_dirty = max(done.end, p.first_dirty)
+        first_dirty = max(done.end, p.log_start)
         _update(tx, p, first_dirty=first_dirty, failures=0, failure="", retry_after_ms=0)
         for pass_id, first_tombstone in swap.first_tombstones.items():
             row = pass_.update().where(pass_.c.id == pass_id)
@@ -217,9 +217,8 @@ def _swap(
 ) -> None:
     """Files out, files in, files into another segment; ConflictError if one is no longer live."""
     retired = 0
-    for start in range(0, len(swap.retired), _PATHS_AT_ONCE):
-        these = file.c.path.in_(swap.retired[start : start + _PATHS_AT_ONCE])
-        retired += retire(tx, these, commit_id, of.delete_after_ms(now_ms))
+    for some in at_most(swap.retired):
+        retired += retire(tx, file.c.path.in_(some), commit_id, of.delete_after_ms(now_ms))
     moved = 0
     for path, base in swap.moved.items():
         row = file.update().where(file.c.path == path, queries.LIVE)
@@ -231,6 +230,13 @@ def _swap(
     ]
     if added:
         tx.execute(file.insert(), added)
+
+
+def _refuse_new_groups(tx: Connection, p: PartitionRow, swap: Swap) -> None:
+    """Raise if a consumer group holds tombstones back that none did when the pass was planned."""
+    now = held(tx, [p.topic_id], swap.groups_since_ms).get((p.topic_id, p.partition))
+    if now is not None and (swap.held_from is None or now[0] < swap.held_from):
+        raise ConflictError(f"consumer group {now[1]!r} came in, and holds tombstones back")
 
 
 def _file_row(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import sqlalchemy as sa
-from sqlalchemy import bindparam, literal, select
+from sqlalchemy import literal, select
 from sqlalchemy.engine import Connection
 
 from lastword.catalog.engine import Catalog, insert_if_new
 from lastword.catalog.queries import LIVE
 from lastword.catalog.schema import condemned_file, file, partition, retired_file
 from lastword.errors import ConflictError
+
+PATHS_AT_ONCE = 1_000
 
 
 def retire(
@@ -26,12 +28,13 @@ def retire(
 
 def refuse_condemned(tx: Connection, paths: Sequence[str]) -> None:
     """Raise if gc has taken one of these files for an orphan."""
-    condemned = tx.scalar(select(condemned_file.c.path).where(condemned_file.c.path.in_(paths)))
-    if condemned is not None:
-        raise ConflictError(
-            f"{condemned} waited so long for its commit that gc took it for an orphan; "
-            "nothing was appended, append again"
-        )
+    for some in at_most(paths):
+        condemned = tx.scalar(select(condemned_file.c.path).where(condemned_file.c.path.in_(some)))
+        if condemned is not None:
+            raise ConflictError(
+                f"{condemned} waited so long for its commit that gc took it for an orphan; "
+                "nothing was changed, try again"
+            )
 
 
 def condemn_orphans(catalog: Catalog, orphans: Iterable[tuple[str, int]], now_ms: int) -> None:
@@ -54,9 +57,20 @@ def condemn_orphans(catalog: Catalog, orphans: Iterable[tuple[str, int]], now_ms
 
 def forget(catalog: Catalog, paths: Sequence[str]) -> None:
     """Forget retired files whose bytes are gone."""
-    rows = [{"gone": path} for path in paths]
-    if rows:
+    for some in at_most(paths):
         with catalog.write() as tx:
-            gone = bindparam("gone", type_=sa.Text)
-            tx.execute(file.delete().where(file.c.path == gone, ~LIVE), rows)
-            tx.execute(retired_file.delete().where(retired_file.c.path == gone), rows)
+            its = select(file.c.topic_id, file.c.partition).where(file.c.path.in_(some))
+            tx.execute(
+                select(partition.c.topic_id)
+                .where(sa.tuple_(partition.c.topic_id, partition.c.partition).in_(its))
+                .order_by(partition.c.topic_id, partition.c.partition)
+                .with_for_update()
+            ).all()  # as the deletion of a topic does, before its files go
+            tx.execute(file.delete().where(file.c.path.in_(some), ~LIVE))
+            tx.execute(retired_file.delete().where(retired_file.c.path.in_(some)))
+
+
+def at_most(paths: Sequence[str], count: int = PATHS_AT_ONCE) -> Iterator[Sequence[str]]:
+    """The paths in portions: databases limit the parameters of a statement."""
+    for start in range(0, len(paths), count):
+        yield paths[start : start + count]

@@ -33,6 +33,12 @@ def _serial() -> Column[int]:
     return Column("id", Long, primary_key=True, autoincrement=True)
 
 
+def _of_partition() -> ForeignKeyConstraint:
+    """A row goes with its partition. (A key to the topic would lock it after its partitions.)"""
+    its = ["partition.topic_id", "partition.partition"]
+    return ForeignKeyConstraint(["topic_id", "partition"], its, ondelete="CASCADE")
+
+
 store = Table(
     "store",
     metadata,
@@ -104,11 +110,7 @@ file = Table(
     Column("path", Text, nullable=False, unique=True),
     Column("added_commit", Long, nullable=False),
     Column("retired_commit", Long),
-    ForeignKeyConstraint(
-        ["topic_id", "partition"],
-        ["partition.topic_id", "partition.partition"],
-        ondelete="CASCADE",
-    ),
+    _of_partition(),
 )
 # Live files of a partition in offset order, found from any position.
 Index(
@@ -165,7 +167,7 @@ pass_ = Table(
     "pass",
     metadata,
     _serial(),
-    Column("topic_id", Long, ForeignKey("topic.id", ondelete="CASCADE"), nullable=False),
+    Column("topic_id", Long, nullable=False),
     Column("partition", Integer, nullable=False),
     Column("commit_id", Long),  # null: it failed
     Column("cause", Text, nullable=False),
@@ -185,6 +187,7 @@ pass_ = Table(
     Column("bytes_written", Long, nullable=False),
     Column("files_kept", Long, nullable=False),
     Column("files_rewritten", Long, nullable=False),
+    Column("files_merged", Long, nullable=False),
     Column("files_written", Long, nullable=False),
     Column("keys", Long, nullable=False),
     Column("map_fill", Float, nullable=False),
@@ -193,6 +196,7 @@ pass_ = Table(
     Column("jobs", JSON, nullable=False),
     Column("first_tombstone", Long),
     Column("error", Text),
+    _of_partition(),
     quote=True,
 )
 # The horizons of the tombstones that are left in a partition.
@@ -221,8 +225,9 @@ consumer_offset = Table(
     "consumer_offset",
     metadata,
     Column("group_id", Text, primary_key=True),
-    Column("topic_id", Long, ForeignKey("topic.id", ondelete="CASCADE"), primary_key=True),
+    Column("topic_id", Long, primary_key=True),
     Column("partition", Integer, primary_key=True),
     Column("committed", Long, nullable=False),
     Column("committed_ms", Long, nullable=False),
+    _of_partition(),
 )

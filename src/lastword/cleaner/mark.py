@@ -16,7 +16,9 @@ from lastword.cleaner.scan import Bools, Covered, Scan, Verdicts
 from lastword.cleaner.throttle import Throttle
 from lastword.config import LONG_MAX
 from lastword.files.root import DataRoot
-from lastword.passes import REASONS
+from lastword.passes import BELOW_LOG_START, REASONS
+
+_ALL_REASONS = (*REASONS, BELOW_LOG_START)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class FileMarks:
         return replace(
             self,
             packed=self.packed | others.packed,
-            removed={r: self.removed[r] + others.removed[r] for r in REASONS},
+            removed={r: self.removed[r] + others.removed[r] for r in _ALL_REASONS},
             dirty_dead=self.dirty_dead + others.dirty_dead,
             dead_offset_sum=self.dead_offset_sum + others.dead_offset_sum,
             first_tombstones=firsts,
@@ -121,7 +123,7 @@ class _Found:
     dirty_dead: int = 0
     offset_sums: dict[int, int] = field(default_factory=dict)
     dead_offset_sum: int = 0
-    removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ALL_REASONS, 0))
     first_tombstones: dict[int, int] = field(default_factory=dict)
 
     def add(self, verdicts: Verdicts, covered: Covered) -> None:
@@ -132,7 +134,8 @@ class _Found:
         for reason, goes in verdicts.reasons.items():
             self.removed[reason] += int(np.count_nonzero(goes & ~known))
             dead |= goes
-        dirty = (verdicts.offsets >= covered.dirty_from) & ~verdicts.is_null_key
+        is_dirty = (verdicts.offsets >= covered.dirty_from) & (verdicts.offsets < covered.end)
+        dirty = is_dirty & ~verdicts.is_null_key
         self.packed[row], self.rows[row] = np.packbits(dead), count
         self.dirty[row] = int(np.count_nonzero(dirty))
         self.dirty_dead += int(np.count_nonzero(dirty & dead & ~known))

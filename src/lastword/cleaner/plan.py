@@ -15,19 +15,30 @@ from lastword.passes import Horizon, PartitionState
 from lastword.words import in_bytes, in_duration, in_time
 
 ENTRY_BYTES = 112  # a map's entry with a key of 16 bytes: to plan with, before keys are seen
-MOST_MAPS = 32  # a pass takes no more dirty records than so many maps could hold
+MOST_FILLINGS = 32  # of all maps: a pass takes no more dirty records than that
+_TOMBSTONES = "tombstones past their horizon"  # the one cause that covers nothing new
 REPEATS = 8  # how often a key is expected in the dirty section; a map that fills up is split
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What memory allows: the bytes of one task's map."""
+    """What memory allows: the bytes of all maps together, and how many there are at a time."""
 
-    map_bytes: int
+    buffer_bytes: int
+    maps: int = 1
 
     @property
-    def entries(self) -> int:
+    def map_bytes(self) -> int:
+        return self.buffer_bytes // self.maps
+
+    @property
+    def map_entries(self) -> int:
         return max(1, self.map_bytes // ENTRY_BYTES)
+
+    @property
+    def most_records(self) -> int:
+        """Of the dirty section, in one pass."""
+        return max(1, self.buffer_bytes // ENTRY_BYTES) * MOST_FILLINGS
 
 
 @dataclass(frozen=True)
@@ -66,8 +77,13 @@ class Clean:
     shards: int
 
     @property
-    def records(self) -> int:
-        return sum(s.records for s in self.state.segments if s.base < self.end)
+    def covered(self) -> list[Segment]:
+        return [s for s in self.state.segments if s.base < self.end]
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Of what it covers for the first time."""
+        return sum(s.bytes for s in self.covered if s.last_offset >= self.start)
 
 
 @dataclass(frozen=True)
@@ -112,7 +128,7 @@ def decide(
     cause = _cause(state, at, force)
     if cause is None:
         return Nothing(state, at, _reason(state, at, now_ms))
-    taken = _taken(at.cleanable, capacity)
+    taken = () if cause == _TOMBSTONES else _taken(at.cleanable, capacity)
     end = at.first_dirty
     if taken:
         is_all = len(taken) == len(at.cleanable)
@@ -125,7 +141,7 @@ def decide(
         start=at.first_dirty,
         end=end,
         horizon_ms=min(LONG_MAX, now_ms + config.delete_retention_ms),
-        shards=-(-records // (capacity.entries * REPEATS)) or 1,
+        shards=-(-records // (capacity.map_entries * REPEATS)) or 1,
     )
 
 
@@ -141,7 +157,7 @@ def standing(state: PartitionState, now_ms: int) -> Standing:
         too_young = next((s for s in dirty if s.max_ms > limit_ms), None)
     bound = too_young.base if too_young else row.active_base
     oldest_ms = min((s.first_ms for s in dirty if s.first_ms > 0), default=LONG_MAX)
-    expired = tuple(h for h in state.horizons if h.at_ms <= now_ms)
+    expired = tuple(h for h in state.horizons if h.at_ms <= now_ms and h.end > row.log_start)
     return Standing(
         first_dirty=first_dirty,
         first_uncleanable=max(first_dirty, bound),
@@ -181,13 +197,13 @@ def _cause(state: PartitionState, at: Standing, force: bool) -> str | None:
         if force:
             return "forced"
     if at.expired and not at.is_held:
-        return "tombstones past their horizon"
+        return _TOMBSTONES
     return None
 
 
 def _taken(cleanable: Sequence[Segment], capacity: Capacity) -> Sequence[Segment]:
     """Dirty segments, oldest first, as far as memory allows; at least one."""
-    left = capacity.entries * MOST_MAPS
+    left = capacity.most_records
     for i, segment in enumerate(cleanable):
         left -= segment.records
         if left < 0:

@@ -23,10 +23,11 @@ from lastword.errors import BooksError
 from lastword.files.parquet import FileReader
 from lastword.files.root import DataRoot
 from lastword.model import LogFile
-from lastword.passes import NULL_KEY, OBSOLETE, TOMBSTONE, Horizon
+from lastword.passes import BELOW_LOG_START, NULL_KEY, OBSOLETE, TOMBSTONE, Horizon
 
 _COLUMNS = ("tombstone", "key")
 _BATCH_ROWS = 1 << 19
+_BATCH_BYTES = 1 << 29  # well below what a binary array can hold
 
 Bools = NDArray[np.bool_]
 Longs = NDArray[np.int64]
@@ -37,8 +38,10 @@ class Covered:
     """What a pass covers of one partition, and which of its tombstones may go."""
 
     where: str
-    files: tuple[LogFile, ...]  # in offset order
+    files: tuple[LogFile, ...]  # in offset order; what they hold from `end` on is not covered
+    log_start: int
     dirty_from: int
+    end: int
     horizons: tuple[Horizon, ...]
     new_horizon: Horizon  # of what this pass covers first; its id is 0
     now_ms: int
@@ -46,7 +49,10 @@ class Covered:
 
     @property
     def is_dirty(self) -> bool:
-        return any(f.last_offset >= self.dirty_from for f in self.files)
+        return (
+            any(f.last_offset >= self.dirty_from and f.base_offset < self.end for f in self.files)
+            and self.dirty_from < self.end
+        )
 
     @property
     def to_read(self) -> Sequence[LogFile]:
@@ -72,6 +78,7 @@ class Verdicts:
     keys: pa.BinaryArray
     superseded_by: Longs
     is_null_key: Bools
+    is_unreadable: Bools  # below log start
     is_tombstone: Bools
     may_go: Bools  # a tombstone past its horizon, which no group holds back
     is_mine: Bools  # its key is in the shard
@@ -84,6 +91,7 @@ class Verdicts:
             OBSOLETE: obsolete,
             TOMBSTONE: self.may_go & self.is_mine & ~obsolete,
             NULL_KEY: self.is_null_key & self.is_mine,
+            BELOW_LOG_START: self.is_unreadable & self.is_mine & ~obsolete & ~self.is_null_key,
         }
 
 
@@ -114,11 +122,12 @@ class Scan:
 
     def _superseded_by(self, keys: pa.BinaryArray, offsets: Longs) -> Longs:
         """The last offset of each row's key, where that is a later one; else -1."""
-        first_dirty_row = int(np.searchsorted(offsets, self._covered.dirty_from))
-        dirty = self._dirty(keys[first_dirty_row:], offsets[first_dirty_row:])
-        clean = self.offset_map.find(keys[:first_dirty_row])
+        bounds = (self._covered.dirty_from, self._covered.end)
+        first, stop = (int(i) for i in np.searchsorted(offsets, bounds))
+        dirty = self._dirty(keys[first:stop], offsets[first:stop])
+        clean = self.offset_map.find(keys[:first])
         self.map_fill = max(self.map_fill, self.offset_map.fill)
-        return np.concatenate([clean, dirty])
+        return np.concatenate([clean, dirty, np.full(len(offsets) - stop, -1)])
 
     def _dirty(self, keys: pa.BinaryArray, offsets: Longs) -> Longs:
         if not len(keys):
@@ -139,10 +148,12 @@ class Scan:
         return superseded_by
 
     def _verdicts(self, group: _RowGroup, superseded_by: Longs) -> Verdicts:
-        is_null_key = np.asarray(pc.is_null(group.keys))
+        is_covered = group.offsets < self._covered.end
+        is_null_key = np.asarray(pc.is_null(group.keys)) & is_covered
+        is_unreadable = group.offsets < self._covered.log_start
         may_go = group.tombstones & self._may_go(group.offsets)
         is_mine = np.full(len(superseded_by), self.shard.index == 0)  # null keys are the first's
-        asked = np.flatnonzero(group.tombstones)
+        asked = np.flatnonzero(group.tombstones | (is_unreadable & ~is_null_key))
         is_mine[asked] = self.shard.holds(group.keys.take(pa.array(asked)))
         return Verdicts(
             group.file,
@@ -151,6 +162,7 @@ class Scan:
             group.keys,
             superseded_by,
             is_null_key,
+            is_unreadable,
             group.tombstones,
             may_go,
             is_mine,
@@ -160,9 +172,10 @@ class Scan:
         """Row groups in offset order, the newest batch first; in none more than half a map."""
         batch: list[_RowGroup] = []
         rows = size = 0
+        most_bytes = min(self._map_bytes // 2, _BATCH_BYTES)
         for group in self._row_groups():
             is_large = rows >= max(_BATCH_ROWS, len(self.offset_map))
-            if batch and (is_large or size + group.entries > self._map_bytes // 2):
+            if batch and (is_large or size + group.entries > most_bytes):
                 yield batch
                 batch, rows, size = [], 0, 0
             batch.insert(0, group)
@@ -202,7 +215,7 @@ class Scan:
         for horizon in reversed(self._covered.horizons_of(offsets)):  # the first pass decides
             first, end = np.searchsorted(offsets, [horizon.start, horizon.end])
             may_go[first:end] = horizon.at_ms <= self._covered.now_ms
-        may_go &= offsets < self._covered.dirty_from
+        may_go &= (offsets < self._covered.dirty_from) & (offsets >= self._covered.log_start)
         if self._covered.held_from is not None:
             may_go &= offsets < self._covered.held_from
         return may_go

@@ -76,8 +76,11 @@ class Service:
             more = retention.expire(base.catalog, plain, now_ms)
             done = Round(done.passes, (*done.expired, *more), done.decisions)
         forget_sessions(base.catalog, before_ms=now_ms - settings.producer_id_expiration_ms)
-        is_idle = all(p.error for p in done.passes)
-        return Told(done, self._deleted(now_ms), sleep_ms=backoff_ms if is_idle else 0)
+        sleep_ms = backoff_ms if all(p.error for p in done.passes) else 0
+        try:
+            return Told(done, self._deleted(now_ms), sleep_ms=sleep_ms)
+        except LastwordError as error:  # what was cleaned is told all the same
+            return Told(done, trouble=str(error), sleep_ms=sleep_ms)
 
     def _deleted(self, now_ms: int) -> tuple[GarbageFile, ...]:
         """The garbage that was collected: what is due now, and orphans once an hour."""

@@ -8,7 +8,8 @@ along with their neighbours; all others stay as they are. Then a task per file t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -17,11 +18,12 @@ import pyarrow as pa
 from lastword.cleaner.mark import FileMarks
 from lastword.cleaner.throttle import Throttle
 from lastword.config import LONG_MAX, Compression, TopicConfig
+from lastword.errors import StorageError
 from lastword.files.parquet import ROW_GROUP_BYTES, FileReader, write_file
 from lastword.files.root import DataRoot
 from lastword.model import FileFacts, LogFile
 
-_MOST_READ = 4  # segments' worth of bytes for one new file: the rest is another task's
+_MOST_READ = 4  # segments' worth of bytes go into one at the most: survivors are an estimate
 _SMALL_SHARE = 16  # a file below this part of segment.bytes is merged with its neighbours
 
 
@@ -39,14 +41,18 @@ class SweepPlan:
 
     rewrites: tuple[Rewrite, ...] = ()
     emptied: tuple[LogFile, ...] = ()  # no survivor in them
-    moved: Mapping[str, int] | None = None  # path → the base of the segment it joins
+    moved: Mapping[str, int] = field(default_factory=dict)  # path → base of the segment it joins
+
+    @property
+    def retired(self) -> list[LogFile]:
+        """The files that go: rewritten, or without survivors."""
+        return [f for rewrite in self.rewrites for f in rewrite.inputs] + list(self.emptied)
 
 
 @dataclass(frozen=True)
 class SweepTask:
     """The work of one task: a file to write."""
 
-    where: str
     topic: str
     partition: int
     segment_base: int
@@ -82,7 +88,7 @@ def plan(
     for segments in _joined(files, marks, config.segment_bytes):
         base = segments[0].segment_base
         for run in _runs([f for f in segments if _left(f, marks)], marks, config.segment_bytes):
-            if len(run) > 1 or _is_dead(run[0], marks):
+            if len(run) > 1 or _has_dead(run[0], marks):
                 rewrites.append(Rewrite(base, tuple(run)))
             elif run[0].segment_base != base:
                 moved[run[0].facts.path] = base
@@ -99,7 +105,8 @@ def sweep(task: SweepTask) -> Swept:
     try:
         facts = write_file(task.root, path, survivors, task.codec)
     except BaseException:
-        task.root.delete([path])
+        with suppress(StorageError):  # else `gc` finds it
+            task.root.delete([path])
         raise
     bytes_read = throttle.bytes
     throttle.used(facts.bytes)
@@ -158,15 +165,17 @@ def _joined(
 ) -> Iterator[list[LogFile]]:
     """The files of neighbouring segments that become one segment."""
     group: list[LogFile] = []
-    size = 0
+    size = read = 0
     for _, segment in groupby(files, key=lambda f: f.segment_base):
         its = list(segment)
-        more = sum(_left_bytes(f, marks) for f in its)
-        if group and size + more > segment_bytes:
+        more, to_read = sum(_left_bytes(f, marks) for f in its), sum(f.facts.bytes for f in its)
+        is_full = size + more > segment_bytes or read + to_read > _MOST_READ * segment_bytes
+        if group and is_full:
             yield group
-            group, size = [], 0
+            group, size, read = [], 0, 0
         group += its
         size += more
+        read += to_read
     if group:
         yield group
 
@@ -179,8 +188,9 @@ def _runs(
     size = read = 0
     for file in files:
         more = _left_bytes(file, marks)
-        joins = _is_dead(file, marks) or more * _SMALL_SHARE < segment_bytes
-        is_full = size + more > segment_bytes or read >= _MOST_READ * segment_bytes
+        joins = _has_dead(file, marks) or more * _SMALL_SHARE < segment_bytes
+        to_read = read + file.facts.bytes
+        is_full = size + more > segment_bytes or to_read > _MOST_READ * segment_bytes
         if run and (not joins or is_full):
             yield run
             run, size, read = [], 0, 0
@@ -194,7 +204,7 @@ def _runs(
         yield run
 
 
-def _is_dead(file: LogFile, marks: Mapping[str, FileMarks]) -> bool:
+def _has_dead(file: LogFile, marks: Mapping[str, FileMarks]) -> bool:
     """Whether there are dead records in it."""
     return _left(file, marks) < file.facts.records
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from lastword.catalog import queries
 from lastword.cleaner.offset_map import Shard
 from lastword.cleaner.plan import Clean
-from lastword.cleaner.run import covered
 from lastword.cleaner.scan import Covered, Scan, Verdicts
 from lastword.cleaner.throttle import Throttle
+from lastword.cleaner.work import covered
+from lastword.errors import InvalidArgumentError
 from lastword.foundation import Foundation
-from lastword.passes import NULL_KEY, TOMBSTONE, Horizon
+from lastword.passes import TOMBSTONE, Horizon
 from lastword.words import in_time
 
 _NO_LIMIT = 1 << 62
@@ -32,12 +33,20 @@ class Verdict:
 
 
 def verdicts(base: Foundation, plan: Clean) -> Iterator[Verdict]:
-    """A verdict for every record that the pass would cover, in offset order."""
+    """A verdict for every record that the pass would read, in offset order.
+
+    For looking, not for large topics: the keys of a partition are held in memory.
+    """
     state = plan.state
     _, files = queries.read_plan(base.catalog, state.topic, state.row.partition, (0, plan.end))
     what = covered(plan, files, base.clock())
     scan = Scan(what, base.root, Shard(), _NO_LIMIT, Throttle(_NO_LIMIT))  # newest first
-    for group in sorted(scan, key=lambda group: int(group.offsets[0])):
+    groups = sorted(scan, key=lambda group: int(group.offsets[0]))
+    if scan.let_go:
+        raise InvalidArgumentError(
+            f"{state.where} has too many keys to show every record's verdict"
+        )
+    for group in groups:
         for i in range(len(group.offsets)):
             yield _verdict(plan, what, group, i)
 
@@ -48,12 +57,14 @@ def _verdict(plan: Clean, what: Covered, group: Verdicts, i: int) -> Verdict:
     sentence = "kept"
     if newer >= 0:
         sentence = f"obsolete, superseded by offset {newer}"
-    elif reason == NULL_KEY:
-        sentence = "null key"
+    elif reason is not None and reason != TOMBSTONE:
+        sentence = reason
     elif group.is_tombstone[i]:
-        until = in_time(_horizon(what, offset).at_ms)
-        sentence = f"tombstone until {until}"
-        if reason != TOMBSTONE and what.held_from is not None and offset >= what.held_from:
+        at = in_time(_horizon(what, offset).at_ms)
+        sentence = f"tombstone until {at}"
+        if reason == TOMBSTONE:
+            sentence = f"tombstone, past its horizon of {at}"
+        elif what.held_from is not None and offset >= what.held_from:
             sentence += f", held back by consumer group {plan.state.held_by!r}"
     state = plan.state
     key = group.keys[i].as_py()

@@ -57,17 +57,18 @@ def _of_partition(decision: Decision, now_ms: int) -> PartitionWhy:
 
 def _sentences(decision: Decision, now_ms: int) -> Iterator[str]:
     if isinstance(decision, Clean):
-        yield (
-            f"would be cleaned now: {decision.cause}; offsets {decision.start} to "
-            f"{decision.end - 1}, {in_bytes(decision.standing.cleanable_bytes)} cleanable"
-            if decision.end > decision.start
-            else f"would be cleaned now: {decision.cause}"
-        )
+        yield f"would be cleaned now: {decision.cause}{_extent(decision)}"
     else:
         yield f"would not be cleaned now: {decision.reason}"
     if decision.state.topic.config.is_compact:
         yield from _held_back(decision, now_ms)
         yield from _tombstones(decision, now_ms)
+
+
+def _extent(plan: Clean) -> str:
+    if plan.end == plan.start:
+        return ""
+    return f"; offsets {plan.start} to {plan.end - 1}, {in_bytes(plan.dirty_bytes)}"
 
 
 def _held_back(decision: Decision, now_ms: int) -> Iterator[str]:
@@ -81,12 +82,10 @@ def _held_back(decision: Decision, now_ms: int) -> Iterator[str]:
             f"{config.min_compaction_lag_ms}, the next for {in_duration(max(0, free_ms - now_ms))}"
         )
     if row.active_first_ms is not None:
-        when = due_ms(row, config)
-        rolls = "is due to be rolled" if now_ms > when else f"at {in_time(when)}"
         yield (
             f"the newest {in_bytes(row.active_bytes)} are in the active segment, which rolls at "
-            f"{in_bytes(config.segment_bytes)} (segment.bytes) or {rolls} (segment.ms); "
-            "--force rolls it now"
+            f"{in_bytes(config.segment_bytes)} (segment.bytes) or at "
+            f"{in_time(due_ms(row, config))} (segment.ms); --force rolls it now"
         )
 
 

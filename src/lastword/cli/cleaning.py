@@ -12,10 +12,10 @@ import typer
 
 from lastword.cleaner.metrics import as_prometheus, gauges
 from lastword.cleaner.plan import Clean, Decision
-from lastword.cleaner.run import Asked, Cleaner
+from lastword.cleaner.run import Asked, Round, expire
 from lastword.cleaner.service import Service
 from lastword.cleaner.verdicts import Verdict, verdicts
-from lastword.cli.live import LiveStatus, LogLines, job_progress, pass_line
+from lastword.cli.live import LiveStatus, LogLines, expired_words, job_progress, pass_line
 from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
 from lastword.cli.render import show_json, show_line, show_table
 from lastword.jobs import archive
@@ -65,19 +65,21 @@ def clean(
     """Compact what is eligible now, on Spark, and report."""
     if records and not dry_run:
         raise typer.BadParameter("--records goes with --dry-run")
+    asked, names = Asked(partition, force), topics or []
     with opened(store) as opened_store:
         if dry_run:
-            _dry_run(opened_store, topics or [], Asked(partition, force), records, as_json)
+            _dry_run(opened_store, names, asked, records, as_json)
             return
-        opened_store.plan(*(topics or []), partition=partition)  # errors, before Spark is started
+        opened_store.plan(*names, partition=partition)  # errors, before Spark is started
+        conf = pairs(spark_conf or [])
         with job_progress() as progress:
-            session = found_or_started(master, pairs(spark_conf or []))
-            with Cleaner(opened_store.base, SparkRunner(session, progress)) as cleaner:
-                done = cleaner.round(opened_store.compacted(topics or []), Asked(partition, force))
+            runner = SparkRunner(found_or_started(master, conf), progress)
+            done = opened_store.clean_round(names, asked, runner)
     if as_json:
-        show_json(done.passes)
+        left = [_as_json(d) for d in done.decisions if not isinstance(d, Clean)]
+        show_json({"passes": done.passes, "expired": done.expired, "left": left})
     else:
-        _show_round(done.passes, done.decisions)
+        _show_round(done)
     if any(p.error for p in done.passes):
         raise typer.Exit(1)
 
@@ -91,20 +93,21 @@ def cleaner(
     store: StoreUrl = None,
 ) -> None:
     """Keep the store compacted, until interrupted (Ctrl-C) or told to end (SIGTERM)."""
-    stop = threading.Event()
+    stop, conf = threading.Event(), pairs(spark_conf or [])
     with opened(store) as opened_store:
         is_live = sys.stderr.isatty() and not plain
         shown = LiveStatus(opened_store.url) if is_live else LogLines()
         with shown:
 
             def new_runner() -> SparkRunner:
-                session = found_or_started(master, pairs(spark_conf or []), is_quick=False)
+                session = found_or_started(master, conf, is_quick=False)
                 # Spark has set its own for Ctrl-C: it cancels the jobs first
                 signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
                 return SparkRunner(session, shown.progress)
 
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             try:
+                new_runner()  # if Spark cannot be started at all, say so and end
                 Service(opened_store.base, new_runner, shown.tell, stop).run()
             except KeyboardInterrupt:
                 stop.set()
@@ -120,7 +123,7 @@ def passes(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """List passes: what each covered, removed, read and wrote, and why."""
+    """List passes: what each covered, what it left, and why; with --json, all that it counted."""
     with opened(store) as opened_store:
         found = opened_store.passes(*(topics or []), partition=partition, limit=limit)
     if as_json:
@@ -169,20 +172,25 @@ def _dry_run(store: Store, topics: list[str], asked: Asked, records: bool, as_js
         planned = [d for d in decisions if isinstance(d, Clean)]
         found = (v for plan in planned for v in verdicts(store.base, plan))
         _show_verdicts(found, as_json)
-    elif as_json:
-        show_json([_as_json(d) for d in decisions])
-    else:
-        for d in decisions:
-            show_line(f"{d.state.where}: {_in_words(d)}")
+        return
+    rows = {d.state.topic.id: d.state.topic for d in decisions}
+    expired = expire(store.base, rows.values(), asked, dry_run=True)
+    if as_json:
+        plans = [_as_json(d) for d in decisions]
+        show_json({"plans": plans, "expired": expired})
+        return
+    for e in expired:
+        show_line(f"{e.topic}-{e.partition}: would first expire {expired_words(e)}")
+    for d in decisions:
+        show_line(f"{d.state.where}: {_in_words(d)}")
 
 
 def _in_words(decision: Decision) -> str:
     if not isinstance(decision, Clean):
         return f"would not be cleaned: {decision.reason}"
-    return (
-        f"would be cleaned ({decision.cause}): offsets {decision.start} to {decision.end}, "
-        f"{decision.records} records in the covered segments"
-    )
+    records = sum(s.records for s in decision.covered)
+    new = f", offsets {decision.start} to {decision.end - 1}" if decision.dirty_bytes else ""
+    return f"would be cleaned ({decision.cause}){new}; {records} records are covered"
 
 
 def _as_json(decision: Decision) -> dict[str, object]:
@@ -201,26 +209,33 @@ def _as_json(decision: Decision) -> dict[str, object]:
 
 def _show_verdicts(found: Iterable[Verdict], as_json: bool) -> None:
     if as_json:
-        show_json([{**vars(v), "key": _text(v.key)} for v in found])
+        keys = ((v, None if v.key is None else _text(v.key)) for v in found)
+        show_json([{**vars(v), "key": key} for v, key in keys])
         return
     for v in found:
         sign = " " if v.is_kept else "-"
         print(f"{sign} {v.topic}-{v.partition}:{v.offset}\t{_text(v.key)}\t{v.sentence}")
 
 
-def _show_round(passes: Iterable[Pass], decisions: Iterable[Decision]) -> None:
-    done = list(passes)
-    for d in decisions:
+def _show_round(done: Round) -> None:
+    for e in done.expired:
+        show_line(f"{e.topic}-{e.partition}: expired {expired_words(e)}")
+    for d in done.decisions:
         if not isinstance(d, Clean):
             show_line(f"{d.state.where}: not cleaned: {d.reason}")
-    for p in done:
+    for p in done.passes:
         show_line(pass_line(p))
-    if len(done) > 1:
-        before, after = sum(p.records_in for p in done), sum(p.records_out for p in done)
-        sizes = f"{in_bytes(sum(p.bytes_in for p in done))} → {in_bytes(sum(p.bytes_out for p in done))}"
-        show_line(f"{len(done)} partitions: {before} → {after} records, {sizes}")
-    if not done:
+    if not done.passes:
         show_line("nothing was cleaned")
+    if len(done.passes) > 1:
+        records_in, records_out, bytes_in, bytes_out = (
+            sum(getattr(p, name) for p in done.passes)
+            for name in ("records_in", "records_out", "bytes_in", "bytes_out")
+        )
+        show_line(
+            f"{len(done.passes)} partitions: {records_in} → {records_out} records, "
+            f"{in_bytes(bytes_in)} → {in_bytes(bytes_out)}"
+        )
 
 
 def _show_passes(found: list[Pass]) -> None:
@@ -229,15 +244,15 @@ def _show_passes(found: list[Pass]) -> None:
             p.id,
             f"{p.topic}-{p.partition}",
             in_time(p.started_ms),
-            f"{p.start}–{p.end}",
+            f"{p.start}–{p.end - 1}" if p.end > p.start else "",
             f"{p.records_in} → {p.records_out}",
             f"{in_bytes(p.bytes_in)} → {in_bytes(p.bytes_out)}",
             in_duration(1000 * sum(p.seconds.values())),
-            f"failed: {p.error}" if p.error else p.cause,
+            p.error or p.cause,
         )
         for p in found
     ]
-    columns = ["pass", "partition", "started", "offsets", "records", "size", "took", "why"]
+    columns = ["pass", "partition", "started", "new offsets", "records", "size", "took", "why"]
     show_table(columns, rows)
 
 

@@ -18,6 +18,7 @@ from lastword.cleaner.service import Told
 from lastword.cli.render import errors
 from lastword.jobs.runner import Progress as JobProgress
 from lastword.passes import Pass
+from lastword.retention import Expire
 from lastword.words import in_bytes, in_duration
 
 _SHOWN_PASSES = 12
@@ -27,13 +28,18 @@ def pass_line(p: Pass) -> str:
     """A pass in one line."""
     where, took = f"{p.topic}-{p.partition}", in_duration(1000 * sum(p.seconds.values()))
     if p.error:
-        return f"{where}: failed, nothing was changed: {p.error}"
+        return f"{where}: nothing was changed: {p.error}"
     removed = ", ".join(f"{count} {reason}" for reason, count in p.removed.items() if count)
     return (
         f"{where}: {p.records_in} → {p.records_out} records ({removed or 'nothing'} removed), "
         f"{in_bytes(p.bytes_in)} → {in_bytes(p.bytes_out)}, {p.files_written} file(s) written, "
         f"{p.files_kept} kept, in {took} ({p.cause})"
     )
+
+
+def expired_words(e: Expire) -> str:
+    """What retention dropped, or would drop."""
+    return f"{e.segments} segment(s), {e.records} records ({e.reason})"
 
 
 @contextmanager
@@ -117,7 +123,7 @@ def _lines(told: Told) -> Iterator[str]:
     for p in told.done.passes:
         yield pass_line(p)
     for e in told.done.expired:
-        yield f"{e.topic}-{e.partition}: expired {e.segments} segment(s), {e.records} records ({e.reason})"
+        yield f"{e.topic}-{e.partition}: expired {expired_words(e)}"
     if told.deleted:
         size = in_bytes(sum(f.bytes for f in told.deleted))
         yield f"deleted {len(told.deleted)} retired or orphaned file(s), {size}"

@@ -14,7 +14,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from lastword.errors import SparkError
 from lastword.jobs import archive
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
@@ -60,13 +61,32 @@ logger.gateway.level = error
 
 
 def running() -> SparkSession | None:
-    """The session of this process, if there is one."""
+    """The session of this process, if there is one that is alive."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.getOrCreate() if SparkContext._active_spark_context else None
+    context = SparkContext._active_spark_context
+    if context is None or not _is_stopped(context):
+        return SparkSession.builder.getOrCreate() if context else None
+    with suppress(Exception):
+        context.stop()
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    return None  # the next one starts a Java of its own
+
+
+def is_dead(session: SparkSession) -> bool:
+    """Whether Spark's process has ended, or its context was stopped."""
+    return _is_stopped(session.sparkContext)
+
+
+def _is_stopped(context: SparkContext) -> bool:
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # nobody answers
+        return True
 
 
 def found_or_started(
@@ -82,9 +102,12 @@ def found_or_started(
 
     where = master or os.environ.get("MASTER") or LOCAL
     is_local = where.startswith("local[") or where == "local"
-    settings = {**(_QUIET if is_local else {}), **(conf or {})}
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has said all else
+    settings = {**(_QUIET if is_local and not is_submitted else {}), **(conf or {})}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("lastword").master(where)
+    builder = SparkSession.builder
+    if not is_submitted:
+        builder = builder.appName("lastword").master(where)
     with _launching(settings, is_quick=is_quick and is_local):
         try:
             session = builder.config(map=dict(settings)).getOrCreate()

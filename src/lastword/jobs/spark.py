@@ -11,7 +11,7 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lastword.errors import SparkError
 from lastword.jobs.runner import Failure, Outcome, Progress, R, U, attempt, packed
+from lastword.jobs.session import is_dead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _SCHEMA = "unit int, result binary"
 _TASKS_PER_SLOT = 2  # so that an uneven task does not keep the others waiting
 _POLL_SECONDS = 0.25
+_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
 def _quiet(_step: str, _done: int, _all: int) -> None:
@@ -43,6 +45,8 @@ class SparkRunner:
     @property
     def tasks_at_once(self) -> int:
         """How many tasks Spark runs at the same time."""
+        if is_dead(self._session):
+            raise SparkError("Spark has gone away: its process ended, or its context was stopped")
         return max(1, int(self._session.sparkContext.defaultParallelism))
 
     def run(self, step: str, work: Callable[[U], R], units: Sequence[U]) -> Outcome[R]:
@@ -52,8 +56,8 @@ class SparkRunner:
         try:
             return self._run(step, work, units)
         except SparkError as error:
-            if self._session.sparkContext._jsc is None:
-                raise  # stopped
+            if is_dead(self._session):
+                raise
             if len(units) == 1:
                 return Outcome((Failure(str(error)),))
         alone = [self.run(step, work, [unit]) for unit in units]
@@ -78,13 +82,15 @@ class SparkRunner:
         job_ids: list[int] = []
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(step, group, done), daemon=True)
+        before = {name: context.getLocalProperty(name) for name in _GROUP_PROPERTIES}
         context.setJobGroup(group, f"lastword: {step}", interruptOnCancel=True)
         watcher.start()
         try:
             yield job_ids
             job_ids += sorted(context.statusTracker().getJobIdsForGroup(group))
         except BaseException as error:
-            context.cancelJobGroup(group)
+            with suppress(Exception):  # if Spark is gone, so is the job
+                context.cancelJobGroup(group)
             if not isinstance(error, Exception):
                 raise
             if _is_interrupted(error):
@@ -93,13 +99,16 @@ class SparkRunner:
         finally:
             done.set()
             watcher.join()
-            for name in ("spark.jobGroup.id", "spark.job.description"):
-                context.setLocalProperty(name, None)  # type: ignore[arg-type]
+            with suppress(Exception):
+                for name, value in before.items():
+                    context.setLocalProperty(name, value)  # type: ignore[arg-type]
 
     def _watch(self, step: str, group: str, done: threading.Event) -> None:
         """Report how many tasks have ended, until the job has."""
         tracker = self._session.sparkContext.statusTracker()
         while not done.wait(_POLL_SECONDS):
+            if is_dead(self._session):
+                return
             jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
             numbers = [number for job in jobs if job is not None for number in job.stageIds]
             stages = [s for s in map(tracker.getStageInfo, numbers) if s is not None]
