@@ -512,6 +512,63 @@ MANY_KEYS = textwrap.dedent(
 )
 
 
+LARGE_FILE = textwrap.dedent(
+    """
+    import sys
+    import numpy as np
+    import pyarrow as pa
+    from lastword.cleaner.mark import FileMarks
+    from lastword.cleaner.sweep import SweepTask, sweep
+    from lastword.config import Compression
+    from lastword.files.parquet import HEADERS, TIMESTAMP, write_file
+    from lastword.files.root import DataRoot
+    from lastword.model import LogFile
+
+    def status(name):
+        return next(int(l.split()[1]) for l in open("/proc/self/status") if name in l) / 1024
+
+    root, megabytes = DataRoot(sys.argv[1]), int(sys.argv[2])
+    rows = 1 << 10
+
+    def pieces():
+        for _ in range(megabytes):
+            yield pa.table({
+                "timestamp": pa.array(np.zeros(rows, np.int64)).cast(TIMESTAMP),
+                "key": pa.array([b"k"] * rows, pa.binary()),
+                "value": pa.array([bytes(1 << 10)] * rows, pa.binary()),
+                "headers": pa.nulls(rows, HEADERS),
+            })
+
+    count = megabytes * rows
+    facts = write_file(root, root.new_path("t", 0, 0), pieces(), Compression.UNCOMPRESSED)
+    marks = FileMarks(count, np.packbits(np.arange(count) % 2 == 0), {"obsolete": count // 2})
+    inputs = ((LogFile("t", 0, 0, 0, count - 1, facts), marks),)
+    pa.default_memory_pool().release_unused()
+    open("/proc/self/clear_refs", "w").write("5")
+    before = status("VmRSS")
+    done = sweep(SweepTask("t", 0, 0, inputs, root, Compression.UNCOMPRESSED, 0, 1e300))
+    assert done.facts.records == count // 2
+    print(round(status("VmHWM") - before))
+    """
+)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux's /proc")
+def test_sweep_streams(tmp_path: Path) -> None:
+    """Its memory is that of some row groups, not of the file."""
+
+    def peak_mb(megabytes: int) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", LARGE_FILE, str(tmp_path / "data"), str(megabytes)],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return int(done.stdout)
+
+    small, large = peak_mb(64), peak_mb(512)
+    assert large < 200, (small, large)
+    assert large < 2 * small + 50, (small, large)
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux's /proc")
 def test_memory_stays_near_the_bound_however_many_keys(tmp_path: Path) -> None:
     """A million keys take over 100 MB in one map; with 8 MiB for it, far less, in many scans."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,26 @@ class TestService:
             assert shown(store.topic("t"), offsets=True) == "1:a=2 3:b=2 | 4:c=1*"
             assert store.check().is_clean
 
+    def test_if_spark_dies_it_is_started_again(self, folder: Path) -> None:
+        service = self.started(folder)
+        self.wait_for_passes(folder, 1)
+        os.kill(_java_of(service.pid), signal.SIGKILL)
+        with lastword.open(folder) as store:
+            write(store.topic("t"), "b=2 | c=1*")
+        self.wait_for_passes(folder, 2)
+        service.send_signal(signal.SIGTERM)
+        _, said = service.communicate(timeout=30)
+        assert service.returncode == 0
+        assert b"trouble, to be tried again: Spark has gone away" in said
+        with lastword.open(folder) as store:
+            assert [p.error for p in store.passes()] == [None, None]
+
+    def test_a_wrong_master_ends_it_at_once(self, folder: Path) -> None:
+        service = self.started(folder, "--master", "mars")
+        _, said = service.communicate(timeout=60)
+        assert service.returncode == 1
+        assert b"error: SparkError: Spark could not be started at mars: " in said
+
     def test_a_live_status_and_ctrl_c_in_the_middle_of_a_pass(self, folder: Path) -> None:
         with lastword.open(folder) as store:
             store.alter({"log.cleaner.io.max.bytes.per.second": 100})  # it takes its time
@@ -208,3 +229,13 @@ class TestService:
             assert command.returncode == 130
             assert store.plan("t")[0].state.row.claim is None
             assert shown(store.topic("t")) == "a=1 a=2 | b=1*"
+
+
+def _java_of(pid: int) -> int:
+    """The Java process that this process has started."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_child = int((process / "stat").read_text().split()[3]) == pid
+            if is_child and b"SparkSubmit" in (process / "cmdline").read_bytes():
+                return int(process.name)
+    raise AssertionError("no Java")
