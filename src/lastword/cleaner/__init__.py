@@ -25,10 +25,13 @@ The awkward cases:
 2. A tombstone must outlive the pass that first covered it by `delete.retention.ms`. Which pass that
    was is in the passes' rows, for offsets are for ever; nothing is stamped into files. When it goes,
    what it deleted has long gone, for a pass is committed whole.
-3. A consumer group that has not read a tombstone yet holds it back.
+3. A consumer group that has not read a tombstone yet holds it back. One that has committed anything of
+   a topic has read nothing of the partitions that it has not committed.
 4. Appends never conflict with a pass; retention and deletion may, and then the pass changes nothing.
-5. Nothing is ever renumbered or reordered: a file's rows keep their offsets as deltas.
+5. Log start may cut through a file: what lies below it goes when the file is rewritten.
+6. Nothing is ever renumbered or reordered: a file's rows keep their offsets as deltas.
 
-`plan` · `mark` (with `scan` and `offset_map`) · `sweep` · `run` (a round: all eligible partitions) · `service`
-(rounds for ever) · `why` · `metrics`
+`plan` · `mark` (with `scan` and `offset_map`) · `sweep` · `run` (a round: all eligible partitions; with
+`work`, one of them, and `books`) · `service` (rounds for ever) · `why` · `verdicts` (the dry run) ·
+`metrics`
 """
