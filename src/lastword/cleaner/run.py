@@ -135,13 +135,15 @@ class Cleaner:
     def _mark(self, works: Sequence[Work], settings: StoreConfig) -> tuple[int, ...]:
         """Find the dead records of all partitions, in one job."""
         owners = [(work, index) for work in works for index in range(work.plan.shards)]
+        map_bytes = settings.log_cleaner_dedupe_buffer_size // self._runner.tasks_at_once
+        rate = self._share(settings, len(owners))
         units = [
             MarkTask(
                 covered(work.plan, work.files, self._base.clock()),
                 self._base.root,
                 Shard(index, work.plan.shards),
-                settings.log_cleaner_dedupe_buffer_size // self._runner.tasks_at_once,
-                self._share(settings, len(owners)),
+                map_bytes,
+                rate,
             )
             for work, index in owners
         ]
@@ -161,6 +163,7 @@ class Cleaner:
                 config = work.plan.state.topic.config
                 work.sweep_plan = sweeping.plan(work.files, work.marks.files, config)
                 owners += [(work, rewrite) for rewrite in work.sweep_plan.rewrites]
+        rate = self._share(settings, len(owners))
         units = [
             SweepTask(
                 work.plan.state.topic.name,
@@ -170,7 +173,7 @@ class Cleaner:
                 self._base.root,
                 work.plan.state.topic.config.compression_type,
                 self._base.clock(),
-                self._share(settings, len(owners)),
+                rate,
             )
             for work, rewrite in owners
         ]
