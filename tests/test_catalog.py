@@ -292,7 +292,7 @@ class TestCommit:
         staged = _staged(store, topic, clock)
         assert [f.kind for f in store.gc(orphan_age_ms=0)] == ["orphan"]
         assert store.gc(orphan_age_ms=0) == []
-        with pytest.raises(ConflictError, match="gc took it for an orphan; nothing was appended"):
+        with pytest.raises(ConflictError, match="gc took it for an orphan; nothing was changed"):
             commits.commit_append(store.base.catalog, [topic.row], [staged], clock())
         assert topic.offsets() == {0: (0, 0)}
 

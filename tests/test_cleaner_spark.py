@@ -141,7 +141,7 @@ class TestOnSpark:
     def test_throttled_it_takes_its_time(self, local: Store, spark: SparkSession) -> None:
         topic = local.create_topic("t", config={"compression.type": "uncompressed"})
         topic.append([("a", bytes(200_000)), ("b", bytes(200_000)), ("a", b"")])
-        local.alter({"log.cleaner.io.max.bytes.per.second": 800_000})  # 400,000 a task
+        local.alter({"log.cleaner.io.max.bytes.per.second": 400_000})
         began = time.monotonic()
         (done,) = local.clean(force=True, spark=spark)
         assert done.bytes_read + done.bytes_written > 600_000
@@ -292,7 +292,7 @@ def test_a_cluster_of_two_workers(cluster: str, tmp_path: Path) -> None:
             orphans[fault] = len(store.check(orphan_age_ms=0).problems)
             store.gc(orphan_age_ms=0)
             assert store.check(orphan_age_ms=0).is_clean
-    assert orphans == dict.fromkeys(FAULTS, 1)  # of the attempt that did not count
+    assert all(count >= 1 for count in orphans.values()), orphans  # of attempts that do not count
 
 
 def _without_lastword(folder: Path) -> dict[str, str]:

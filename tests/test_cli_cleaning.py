@@ -97,7 +97,8 @@ class TestClean:
         assert failed.code == 1
         assert "users-0: nothing was changed: " in failed.out
         assert "is missing" in failed.out
-        assert "is missing" in run("passes").out.replace("\n", " ")
+        assert "is missing" in run("passes", "--json").json[0]["error"]
+        assert "users-0" in run("passes").out
         assert "the last 1 pass(es) failed" in run("why", "users").out
 
     def test_several_partitions_are_summed_up(self, run: Lastword, spark: SparkSession) -> None:

