@@ -75,13 +75,32 @@ class TestJobs:
         runner.run("nap", nap, [Unit(1)])
         assert ("nap", 0, 1) in told
 
+    def test_it_can_be_interrupted(self, spark: SparkSession) -> None:
+        runner = SparkRunner(spark)
+        threading.Timer(1, runner.interrupt).start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            runner.run("sleep", sleep_long, [Unit(1)])
+        with pytest.raises(KeyboardInterrupt):  # and no other job begins
+            runner.run("double", double, [Unit(1)])
+        assert time.monotonic() - began < 20
+        assert SparkRunner(spark).run("double", double, [Unit(2)]).results == (4,)
+
     def test_the_job_group_is_given_back(self, spark: SparkSession) -> None:
-        SparkRunner(spark).run("double", double, [Unit(1)])
-        assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+        context = spark.sparkContext
+        for before in ("mine", None):
+            context.setLocalProperty("spark.jobGroup.id", before)  # type: ignore[arg-type]
+            SparkRunner(spark).run("double", double, [Unit(1)])
+            assert context.getLocalProperty("spark.jobGroup.id") == before
 
     def test_a_session_without_a_context_is_refused(self) -> None:
         with pytest.raises(SparkError, match="not Spark Connect"):
             SparkRunner(object())  # type: ignore[arg-type]
+
+
+def sleep_long(unit: Unit) -> int:
+    time.sleep(60)
+    return unit.number
 
 
 def nap(unit: Unit) -> int:

@@ -163,7 +163,7 @@ class TestService:
         assert lines[0].endswith("Z the cleaner starts")
         assert "t-0: 2 → 1 records (1 obsolete removed)" in lines[1]
         assert lines[-1].endswith("stopped; a pass that was running is abandoned, nothing is lost")
-        assert len(lines) == 4
+        assert len(lines) == 4, said.decode()
         with lastword.open(folder) as store:
             assert shown(store.topic("t"), offsets=True) == "1:a=2 3:b=2 | 4:c=1*"
             assert store.check().is_clean

@@ -6,6 +6,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -74,6 +76,7 @@ def clean(
         conf = pairs(spark_conf or [])
         with job_progress() as progress:
             runner = SparkRunner(found_or_started(master, conf), progress)
+            _interrupt_on_signals(runner, threading.Event())
             done = opened_store.clean_round(names, asked, runner)
     if as_json:
         left = [_as_json(d) for d in done.decisions if not isinstance(d, Clean)]
@@ -100,18 +103,14 @@ def cleaner(
         with shown:
 
             def new_runner() -> SparkRunner:
-                session = found_or_started(master, conf, is_quick=False)
-                # Spark has set its own for Ctrl-C: it cancels the jobs first
-                signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-                return SparkRunner(session, shown.progress)
+                runner = SparkRunner(found_or_started(master, conf, is_quick=False), shown.progress)
+                _interrupt_on_signals(runner, stop)
+                return runner
 
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            try:
+            with suppress(KeyboardInterrupt):  # of the pass that was running
                 new_runner()  # if Spark cannot be started at all, say so and end
                 Service(opened_store.base, new_runner, shown.tell, stop).run()
-            except KeyboardInterrupt:
-                stop.set()
-                shown.say("stopped; a pass that was running is abandoned, nothing is lost")
+            shown.say("stopped; a pass that was running is abandoned, nothing is lost")
 
 
 def passes(
@@ -258,3 +257,16 @@ def _show_passes(found: list[Pass]) -> None:
 
 def _text(key: bytes | None) -> str:
     return "null" if key is None else key.decode(errors="backslashreplace")
+
+
+def _interrupt_on_signals(runner: SparkRunner, stop: threading.Event) -> None:
+    """Ctrl-C and SIGTERM end the running job, and then all; a second one ends all at once."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        runner.interrupt()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)

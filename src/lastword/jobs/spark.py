@@ -41,6 +41,14 @@ class SparkRunner:
         if not hasattr(session, "_jsc"):
             raise SparkError("the cleaner needs a classic Spark session, not Spark Connect")
         self._session, self._progress = session, progress
+        self._interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        """End the running job, and let no other begin: `run` raises KeyboardInterrupt.
+
+        For signal handlers: a job that is cancelled by another thread leaves Spark's connection whole.
+        """
+        self._interrupted.set()
 
     @property
     def tasks_at_once(self) -> int:
@@ -51,6 +59,8 @@ class SparkRunner:
 
     def run(self, step: str, work: Callable[[U], R], units: Sequence[U]) -> Outcome[R]:
         """Run the job. If Spark gives it up, each unit is tried alone: one may kill its worker."""
+        if self._interrupted.is_set():
+            raise KeyboardInterrupt
         if not units:
             return Outcome(())
         try:
@@ -93,7 +103,7 @@ class SparkRunner:
                 context.cancelJobGroup(group)
             if not isinstance(error, Exception):
                 raise
-            if _is_interrupted(error):
+            if self._interrupted.is_set() or _is_interrupted(error):
                 raise KeyboardInterrupt from error
             raise SparkError(f"the {step} job failed: {_in_words(error)}") from error
         finally:
@@ -109,6 +119,8 @@ class SparkRunner:
         while not done.wait(_POLL_SECONDS):
             if is_dead(self._session):
                 return
+            if self._interrupted.is_set():
+                self._session.sparkContext.cancelJobGroup(group)
             jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
             numbers = [number for job in jobs if job is not None for number in job.stageIds]
             stages = [s for s in map(tracker.getStageInfo, numbers) if s is not None]
