@@ -22,8 +22,15 @@ from lastword.cleaner.run import Asked, Cleaner
 from lastword.cleaner.service import Service, Told
 from lastword.cleaner.sweep import sweep
 from lastword.cleaner.verdicts import verdicts
-from lastword.errors import CatalogError, ConflictError, PolicyViolationError, UnknownTopicError
+from lastword.errors import (
+    CatalogError,
+    ConflictError,
+    InvalidArgumentError,
+    PolicyViolationError,
+    UnknownTopicError,
+)
 from lastword.jobs.runner import Outcome, R, U, packed
+from lastword.jobs.spark import SparkRunner
 from lastword.passes import Pass, Swap
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
@@ -424,6 +431,18 @@ class TestChoosing:
         assert done.shards > 16
         (done,) = clean(topic)
         assert (done.start, done.end, done.records_out) == (200_000, 400_000, 200_000)
+
+    def test_where_nothing_is_eligible_spark_is_not_started(self, local: Store) -> None:
+        local.create_topic("t").append([("a", "1")])
+
+        def start() -> Any:
+            raise AssertionError("started")
+
+        assert local.clean_round([], Asked(), SparkRunner(start)).passes == ()
+
+    def test_names_are_texts(self, local: Store) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"a topic's name is a text, not \['t'\]"):
+            local.clean(["t"])  # type: ignore[arg-type]
 
     def test_a_dry_run_says_what_force_would_do(self, local: Store) -> None:
         topic = local.create_topic("t")

@@ -134,7 +134,7 @@ class TestEligible:
         s = state([(50, 1), (1, 1)], first_dirty=10, min_cleanable_dirty_ratio=1)
         plan = planned(s, force=True)
         assert isinstance(plan, Clean)
-        assert plan.cause == "forced"
+        assert plan.cause == "forced, dirty ratio 0.02"
         young = state([(50, NOW - 1)], min_compaction_lag_ms=100)
         assert (
             "min.compaction.lag.ms 100 allows; the oldest of it may be cleaned in 99 ms"
@@ -252,7 +252,7 @@ class TestWhy:
             "t-0: would not be cleaned now: dirty ratio 0.24 is not above "
             "min.cleanable.dirty.ratio 0.5; 44.0 MB more to go",
             "  the newest 12.0 MB are in the active segment, which rolls at 268.4 MB "
-            "(segment.bytes) or at 1970-01-08 00:16:39.999Z (segment.ms); --force rolls it now",
+            "(segment.bytes) or at 1970-01-08 00:16:39.999Z (segment.ms); force rolls it now",
         ]
 
     def test_what_would_be_cleaned(self) -> None:

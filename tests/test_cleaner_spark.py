@@ -95,7 +95,7 @@ class TestJobs:
 
     def test_a_session_without_a_context_is_refused(self) -> None:
         with pytest.raises(SparkError, match="not Spark Connect"):
-            SparkRunner(object())  # type: ignore[arg-type]
+            SparkRunner(object()).run("double", double, [Unit(1)])  # type: ignore[arg-type]
 
 
 def sleep_long(unit: Unit) -> int:

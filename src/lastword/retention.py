@@ -31,6 +31,9 @@ class Expire:
     bytes: int
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.segments} segment(s), {self.records} records ({self.reason})"
+
 
 def plan(
     topic: TopicRow, partition: int, segments: Sequence[Segment], now_ms: int

@@ -120,12 +120,13 @@ class Store:
     ) -> list[Pass]:
         """Compact what is eligible in these topics, or in all; the passes that were made.
 
-        `force` rolls the active segments first and ignores the dirty ratio. Runs on `spark`, else on
-        the session of this process, else on a local one that is started for it. A pass that failed
-        has an `error`; the others are committed.
+        `force` rolls the active segments first and ignores the dirty ratio, but not the minimum
+        lag. Runs on `spark`, else on the session of this process, else on a local one that is
+        started for it. Where the policy has delete too, old segments are expired first. A pass that
+        failed has an `error`; the others are committed.
         """
         asked = Asked(partition, force)
-        jobs = runner or SparkRunner(spark or found_or_started())
+        jobs = runner or SparkRunner(spark or found_or_started)
         return list(self.clean_round(names, asked, jobs).passes)
 
     def clean_round(self, names: Sequence[str], asked: Asked, runner: Runner) -> Round:
@@ -145,17 +146,18 @@ class Store:
         self, *names: str, partition: int | None = None, limit: int | None = None
     ) -> list[Pass]:
         """The passes over these topics, or over all, newest first."""
-        ids = [queries.topic_named(self.base.catalog, name).id for name in names]
-        return cleaning.passes(self.base.catalog, ids or None, number=partition, limit=limit)
+        rows = [queries.topic_named(self.base.catalog, name) for name in names]
+        _refuse_unknown_partition(rows, partition)
+        ids = [row.id for row in rows] or None
+        return cleaning.passes(self.base.catalog, ids, number=partition, limit=limit)
 
     def _compacted(self, names: Sequence[str], asked: Asked) -> list[TopicRow]:
         """The topics of these names; without names, all that are compacted."""
         if not names:
             return [t for t in queries.topics(self.base.catalog) if t.config.is_compact]
         found = [queries.topic_named(self.base.catalog, name) for name in names]
+        _refuse_unknown_partition(found, asked.partition)
         for topic in found:
-            if asked.partition is not None and not 0 <= asked.partition < topic.partitions:
-                raise UnknownTopicError(topic.name, asked.partition)
             if not topic.config.is_compact:
                 policy = ",".join(sorted(topic.config.cleanup_policy)) or "empty"
                 raise PolicyViolationError(
@@ -191,3 +193,9 @@ class Store:
             progress=progress,
             orphan_age_ms=orphan_age_ms,
         )
+
+
+def _refuse_unknown_partition(topics: Sequence[TopicRow], partition: int | None) -> None:
+    for topic in topics:
+        if partition is not None and not 0 <= partition < topic.partitions:
+            raise UnknownTopicError(topic.name, partition)

@@ -10,7 +10,7 @@ from typing import Any
 from lastword.catalog import commits, queries, topics
 from lastword.catalog.commits import NewLogStart
 from lastword.catalog.writers import appended_before
-from lastword.cleaner.run import Asked, decisions_for
+from lastword.cleaner.run import Asked, decisions_for, expire
 from lastword.cleaner.why import Why, why
 from lastword.config import Setting, TopicConfig
 from lastword.errors import InvalidArgumentError, OffsetOutOfRangeError, PolicyViolationError
@@ -199,7 +199,8 @@ class Topic:
             self._bounds(self.row, partition)
         asked = Asked(partition, retry=False)
         found = decisions_for(self._base, [self.row], asked, as_if=True)
-        return why(self.name, found, now_ms)
+        dropped = expire(self._base, [self.row], asked, dry_run=True)
+        return why(self.name, found, now_ms, dropped)
 
     def describe(self) -> TopicDescription:
         """Partitions, segments and settings."""

@@ -123,8 +123,8 @@ def cleaners_seen(catalog: Catalog, now_ms: int) -> tuple[int | None, int]:
 
 def record_failure(
     catalog: Catalog, topic_id: int, failed: Pass, now_ms: int, *, is_fault: bool = True
-) -> None:
-    """Note a failed pass, and when its partition may be tried again: each time later.
+) -> int:
+    """Note a failed pass, and when its partition may be tried again: each time later; its id.
 
     Not a fault: it was abandoned, because others changed the log, and may be tried at once.
     """
@@ -132,10 +132,10 @@ def record_failure(
         its = and_(partition.c.topic_id == topic_id, partition.c.partition == failed.partition)
         failures = tx.scalar(select(partition.c.failures).where(its).with_for_update())
         if failures is None:
-            return  # deleted meanwhile
-        insert_pass(tx, topic_id, failed, commit_id=None)
+            return 0  # deleted meanwhile
+        pass_id = insert_pass(tx, topic_id, failed, commit_id=None)
         if not is_fault:
-            return
+            return pass_id
         delay_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(failures, 20))
         retry = {
             "failures": failures + 1,
@@ -143,6 +143,7 @@ def record_failure(
             "retry_after_ms": now_ms + delay_ms,
         }
         tx.execute(partition.update().where(its).values(retry))
+        return pass_id
 
 
 def insert_pass(tx: Connection, topic_id: int, done: Pass, commit_id: int | None) -> int:

@@ -21,7 +21,7 @@ from lastword.catalog.schema import (
     topic_config,
 )
 from lastword.config import topic_config as effective_config
-from lastword.errors import UnknownTopicError
+from lastword.errors import InvalidArgumentError, UnknownTopicError
 from lastword.model import FileFacts, LogFile, PartitionRow, Segment, TopicRow
 
 LIVE = file.c.retired_commit.is_(None)
@@ -62,6 +62,8 @@ def sizes(catalog: Catalog) -> dict[int, tuple[int, int]]:
 
 def topic_named(catalog: Catalog, name: str) -> TopicRow:
     """The topic of that name, with its effective settings."""
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a topic's name is a text, not {name!r}")
     with catalog.read() as tx:
         topic_id = tx.scalar(select(topic.c.id).where(topic.c.name == name))
         if topic_id is None:

@@ -50,15 +50,15 @@ def _rows(base: Foundation) -> Iterator[tuple[str, float, str]]:
     last = cleaning.last_round(base.catalog)
     seen_ms, dead = cleaning.cleaners_seen(base.catalog, now_ms)
     ratio = max((d.standing.dirty_ratio for d in others), default=0)
-    recopied = sum(p.bytes_written for p in last) / max(1, sum(p.bytes_read for p in last))
+    recopied = sum(p.bytes_written for p in last) / max(1, sum(p.bytes_in for p in last))
     seconds = max((sum(p.seconds.values()) for p in last), default=0)
     delay_ms = max((p.delay_ms for p in last), default=0)
     fill = max((p.map_fill for p in last), default=0)
     stuck = sum(d.standing.cleanable_bytes for d in failed)
     silence_ms = -1 if seen_ms is None else max(0, now_ms - seen_ms)
     # fmt: off
-    yield "max-dirty-percent", int(100 * ratio), "Dirty ratio of the dirtiest partition that no cleaner works on, in percent."
-    yield "cleaner-recopy-percent", int(100 * recopied), "Bytes written of bytes read by the passes of the last round, in percent."
+    yield "max-dirty-percent", int(100 * ratio), "Dirty ratio of the dirtiest partition, in percent; not of claimed and of failed ones."
+    yield "cleaner-recopy-percent", int(100 * recopied), "Bytes written of the bytes that the passes of the last round covered, in percent."
     yield "max-clean-time-secs", int(seconds), "How long the longest pass of the last round took."
     yield "max-compaction-delay-secs", delay_ms // 1000, "How overdue, by max.compaction.lag.ms, the most overdue partition of the last round was."
     yield "max-buffer-utilization-percent", int(100 * fill), "How full the fullest map of last offsets of the last round was, in percent."

@@ -186,16 +186,28 @@ def as_if_rolled(state: PartitionState) -> PartitionState:
     )
 
 
+def as_if_from(state: PartitionState, log_start: int) -> PartitionState:
+    """The partition as it would be if retention had raised its log start."""
+    if log_start == state.row.log_end:
+        state = as_if_rolled(state)
+    first_dirty = max(state.row.first_dirty, log_start)
+    return replace(
+        state,
+        row=replace(state.row, log_start=log_start, first_dirty=first_dirty),
+        segments=tuple(s for s in state.segments if s.last_offset >= log_start),
+    )
+
+
 def _cause(state: PartitionState, at: Standing, force: bool) -> str | None:
     """Why it is eligible; None if it is not."""
     config = state.topic.config
     if at.cleanable:
+        if force:
+            return f"forced, dirty ratio {at.dirty_ratio:.2f}"
         if at.delay_ms:
             return f"overdue by {in_duration(at.delay_ms)}"
         if at.dirty_ratio > config.min_cleanable_dirty_ratio:
             return f"dirty ratio {at.dirty_ratio:.2f} above {config.min_cleanable_dirty_ratio:g}"
-        if force:
-            return "forced"
     if at.expired and not at.is_held:
         return _TOMBSTONES
     return None

@@ -30,7 +30,15 @@ from lastword.cleaner import books
 from lastword.cleaner import sweep as sweeping
 from lastword.cleaner.mark import Marks, MarkTask, mark
 from lastword.cleaner.offset_map import Shard
-from lastword.cleaner.plan import Capacity, Clean, Decision, as_if_rolled, decide, in_order
+from lastword.cleaner.plan import (
+    Capacity,
+    Clean,
+    Decision,
+    as_if_from,
+    as_if_rolled,
+    decide,
+    in_order,
+)
 from lastword.cleaner.sweep import SweepTask, Swept, sweep
 from lastword.cleaner.work import Common, Work, covered
 from lastword.config import StoreConfig
@@ -96,10 +104,12 @@ class Cleaner:
     def round(self, topics: Sequence[TopicRow], asked: Asked) -> Round:
         """Roll, expire, and clean what is eligible in these topics."""
         compact = [t for t in topics if t.config.is_compact]
-        at_once = self._runner.tasks_at_once
         roll(self._base, compact, asked)
         expired = expire(self._base, compact, asked)
-        decisions = decisions_for(self._base, compact, asked, at_once)
+        decisions = decisions_for(self._base, compact, asked)
+        if not any(isinstance(d, Clean) for d in decisions):  # then Spark need not even be started
+            return Round((), tuple(expired), tuple(decisions))
+        decisions = decisions_for(self._base, compact, asked, self._runner.tasks_at_once)
         plans = in_order(d for d in decisions if isinstance(d, Clean))
         try:
             works = [w for plan in _within_reach(plans) if (w := self._claimed(plan)) is not None]
@@ -224,10 +234,11 @@ class Cleaner:
             first_tombstone=None,
         )
         topic_id = work.plan.state.topic.id
-        cleaning.record_failure(
-            self._base.catalog, topic_id, failed, self._base.clock(), is_fault=is_fault
+        now_ms = self._base.clock()
+        pass_id = cleaning.record_failure(
+            self._base.catalog, topic_id, failed, now_ms, is_fault=is_fault
         )
-        return failed
+        return replace(failed, id=pass_id)
 
     def _beat(self) -> None:
         """Be seen, and keep the claims, while the jobs run."""
@@ -279,15 +290,17 @@ def decisions_for(
 ) -> list[Decision]:
     """What the cleaner does with every partition that was asked for.
 
-    `as_if`: what it would do, if it were to roll first what it rolls.
+    `as_if`: what it would do, if it were to roll and expire first what it rolls and expires.
     """
     now_ms, settings = base.clock(), store_settings(base.catalog)
     capacity = Capacity(settings.log_cleaner_dedupe_buffer_size, tasks_at_once)
     groups_since_ms = now_ms - settings.offsets_retention_minutes * 60_000
 
     def as_planned(state: PartitionState) -> PartitionState:
-        is_rolled = as_if and _rolls(state.row, state.topic, asked, now_ms)
-        return as_if_rolled(state) if is_rolled else state
+        if as_if and _rolls(state.row, state.topic, asked, now_ms):
+            state = as_if_rolled(state)
+        dropped = retention.plan(state.topic, state.row.partition, state.segments, now_ms)
+        return as_if_from(state, dropped.log_start) if as_if and dropped else state
 
     return [
         decide(as_planned(state), now_ms, capacity, force=asked.force, retry=asked.retry)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lastword.cleaner.plan import Clean, Decision
+from lastword.retention import Expire
 from lastword.segments import due_ms
 from lastword.words import in_bytes, in_duration, in_time
 
@@ -38,20 +39,28 @@ class Why:
         return "\n".join(lines)
 
 
-def why(topic: str, decisions: Iterable[Decision], now_ms: int) -> Why:
-    """The decisions about a topic's partitions, in sentences."""
-    return Why(topic, tuple(_of_partition(d, now_ms) for d in decisions))
+def why(
+    topic: str, decisions: Iterable[Decision], now_ms: int, expired: Iterable[Expire] = ()
+) -> Why:
+    """The decisions about a topic's partitions, and what retention drops first, in sentences."""
+    dropped = {e.partition: e for e in expired}
+    return Why(
+        topic,
+        tuple(_of_partition(d, dropped.get(d.state.row.partition), now_ms) for d in decisions),
+    )
 
 
-def _of_partition(decision: Decision, now_ms: int) -> PartitionWhy:
-    at = decision.standing
+def _of_partition(decision: Decision, dropped: Expire | None, now_ms: int) -> PartitionWhy:
+    at, sentences = decision.standing, list(_sentences(decision, now_ms))
+    if dropped is not None:
+        sentences.append(f"before that, retention would drop {dropped}")
     return PartitionWhy(
         partition=decision.state.row.partition,
         is_eligible=isinstance(decision, Clean),
         dirty_ratio=at.dirty_ratio,
         clean_bytes=at.clean_bytes,
         cleanable_bytes=at.cleanable_bytes,
-        sentences=tuple(_sentences(decision, now_ms)),
+        sentences=tuple(sentences),
     )
 
 
@@ -85,7 +94,7 @@ def _held_back(decision: Decision, now_ms: int) -> Iterator[str]:
         yield (
             f"the newest {in_bytes(row.active_bytes)} are in the active segment, which rolls at "
             f"{in_bytes(config.segment_bytes)} (segment.bytes) or at "
-            f"{in_time(due_ms(row, config))} (segment.ms); --force rolls it now"
+            f"{in_time(due_ms(row, config))} (segment.ms); force rolls it now"
         )
 
 

@@ -6,9 +6,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +16,7 @@ from lastword.cleaner.plan import Clean, Decision
 from lastword.cleaner.run import Asked, Round, expire
 from lastword.cleaner.service import Service
 from lastword.cleaner.verdicts import Verdict, verdicts
-from lastword.cli.live import LiveStatus, LogLines, expired_words, job_progress, pass_line
+from lastword.cli.live import LiveStatus, LogLines, job_progress, pass_line
 from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
 from lastword.cli.render import show_json, show_line, show_table
 from lastword.jobs import archive
@@ -26,6 +25,9 @@ from lastword.jobs.spark import SparkRunner
 from lastword.passes import Pass
 from lastword.store import Store
 from lastword.words import in_bytes, in_duration, in_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Topics = Annotated[
     list[str] | None,
@@ -64,7 +66,11 @@ def clean(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compact what is eligible now, on Spark, and report."""
+    """Compact what is eligible now, on Spark, and report.
+
+    Where the policy has delete too, old segments are expired first. --force does not lift
+    min.compaction.lag.ms.
+    """
     if records and not dry_run:
         raise typer.BadParameter("--records goes with --dry-run")
     asked, names = Asked(partition, force), topics or []
@@ -75,8 +81,13 @@ def clean(
         opened_store.plan(*names, partition=partition)  # errors, before Spark is started
         conf = pairs(spark_conf or [])
         with job_progress() as progress:
-            runner = SparkRunner(found_or_started(master, conf), progress)
-            _interrupt_on_signals(runner, threading.Event())
+
+            def session() -> SparkSession:
+                found = found_or_started(master, conf)
+                _interrupt_on_signals(runner, threading.Event())
+                return found
+
+            runner = SparkRunner(session, progress)
             done = opened_store.clean_round(names, asked, runner)
     if as_json:
         left = [_as_json(d) for d in done.decisions if not isinstance(d, Clean)]
@@ -107,10 +118,13 @@ def cleaner(
                 _interrupt_on_signals(runner, stop)
                 return runner
 
-            with suppress(KeyboardInterrupt):  # of the pass that was running
+            try:
                 new_runner()  # if Spark cannot be started at all, say so and end
+                shown.say("Spark has started; looking for work")
                 Service(opened_store.base, new_runner, shown.tell, stop).run()
-            shown.say("stopped; a pass that was running is abandoned, nothing is lost")
+                shown.say("stopped")
+            except KeyboardInterrupt:
+                shown.say("stopped; the pass that was running is abandoned, nothing is lost")
 
 
 def passes(
@@ -171,7 +185,8 @@ def _dry_run(store: Store, topics: list[str], asked: Asked, records: bool, as_js
         planned = [d for d in decisions if isinstance(d, Clean)]
         found = (v for plan in planned for v in verdicts(store.base, plan))
         _show_verdicts(found, as_json)
-        return
+        if planned or as_json:
+            return
     rows = {d.state.topic.id: d.state.topic for d in decisions}
     expired = expire(store.base, rows.values(), asked, dry_run=True)
     if as_json:
@@ -179,7 +194,7 @@ def _dry_run(store: Store, topics: list[str], asked: Asked, records: bool, as_js
         show_json({"plans": plans, "expired": expired})
         return
     for e in expired:
-        show_line(f"{e.topic}-{e.partition}: would first expire {expired_words(e)}")
+        show_line(f"{e.topic}-{e.partition}: would first expire {e}")
     for d in decisions:
         show_line(f"{d.state.where}: {_in_words(d)}")
 
@@ -218,7 +233,7 @@ def _show_verdicts(found: Iterable[Verdict], as_json: bool) -> None:
 
 def _show_round(done: Round) -> None:
     for e in done.expired:
-        show_line(f"{e.topic}-{e.partition}: expired {expired_words(e)}")
+        show_line(f"{e.topic}-{e.partition}: expired {e}")
     for d in done.decisions:
         if not isinstance(d, Clean):
             show_line(f"{d.state.where}: not cleaned: {d.reason}")
@@ -247,7 +262,7 @@ def _show_passes(found: list[Pass]) -> None:
             f"{p.records_in} → {p.records_out}",
             f"{in_bytes(p.bytes_in)} → {in_bytes(p.bytes_out)}",
             in_duration(1000 * sum(p.seconds.values())),
-            p.error or p.cause,
+            p.cause if p.error is None else f"nothing was changed: {p.error}",
         )
         for p in found
     ]

@@ -18,7 +18,6 @@ from lastword.cleaner.service import Told
 from lastword.cli.render import errors
 from lastword.jobs.runner import Progress as JobProgress
 from lastword.passes import Pass
-from lastword.retention import Expire
 from lastword.words import in_bytes, in_duration
 
 _SHOWN_PASSES = 12
@@ -37,16 +36,12 @@ def pass_line(p: Pass) -> str:
     )
 
 
-def expired_words(e: Expire) -> str:
-    """What retention dropped, or would drop."""
-    return f"{e.segments} segment(s), {e.records} records ({e.reason})"
-
-
 @contextmanager
 def job_progress() -> Iterator[JobProgress]:
     """A progress bar over the tasks of Spark's jobs, on stderr; gone when they are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
+    is_quiet = not errors.is_terminal
+    with Progress(*columns, console=errors, transient=True, disable=is_quiet) as bar:
         task = bar.add_task("starting Spark", total=None)
 
         def progress(step: str, done: int, total: int) -> None:
@@ -99,7 +94,7 @@ class LiveStatus:
         self._show()
 
     def progress(self, step: str, done: int, total: int) -> None:
-        self.say(f"{step}: {done} of {total} task(s)")
+        self.say(f"{step}: {done} of {total} task(s)" if total else step)
 
     def tell(self, told: Told) -> None:
         self._rounds += 1
@@ -123,7 +118,7 @@ def _lines(told: Told) -> Iterator[str]:
     for p in told.done.passes:
         yield pass_line(p)
     for e in told.done.expired:
-        yield f"{e.topic}-{e.partition}: expired {expired_words(e)}"
+        yield f"{e.topic}-{e.partition}: expired {e}"
     if told.deleted:
         size = in_bytes(sum(f.bytes for f in told.deleted))
         yield f"deleted {len(told.deleted)} retired or orphaned file(s), {size}"

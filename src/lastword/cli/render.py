@@ -48,7 +48,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
 def bytes_progress(what: str) -> Progress:
     """A progress bar over bytes, on stderr."""
     columns = (f"{what}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=errors, transient=True)
+    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
 
 
 def _cell(value: object) -> str:

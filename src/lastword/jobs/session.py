@@ -113,7 +113,8 @@ def found_or_started(
         try:
             session = builder.config(map=dict(settings)).getOrCreate()
         except Exception as error:
-            problem = (str(error).splitlines() or [type(error).__name__])[0]
+            cause = getattr(error, "java_exception", None) or error
+            problem = (str(cause).splitlines() or [type(error).__name__])[0]
             raise SparkError(f"Spark could not be started at {where}: {problem}") from error
     if not is_local:
         atexit.register(session.stop)  # a local one ends with the process, at once

@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -37,11 +37,19 @@ def _quiet(_step: str, _done: int, _all: int) -> None:
 class SparkRunner:
     """Runs jobs on a Spark session."""
 
-    def __init__(self, session: SparkSession, progress: Progress = _quiet) -> None:
+    def __init__(
+        self, session: SparkSession | Callable[[], SparkSession], progress: Progress = _quiet
+    ) -> None:
+        """`session` may be a function that starts one, which is called when there is work."""
+        self._given, self._progress = session, progress
+        self._interrupted = threading.Event()
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        session = self._given() if callable(self._given) else self._given
         if not hasattr(session, "_jsc"):
             raise SparkError("the cleaner needs a classic Spark session, not Spark Connect")
-        self._session, self._progress = session, progress
-        self._interrupted = threading.Event()
+        return session
 
     def interrupt(self) -> None:
         """End the running job, and let no other begin: `run` raises KeyboardInterrupt.
