@@ -49,10 +49,8 @@ class Covered:
 
     @property
     def is_dirty(self) -> bool:
-        return (
-            any(f.last_offset >= self.dirty_from and f.base_offset < self.end for f in self.files)
-            and self.dirty_from < self.end
-        )
+        is_new = self.dirty_from < self.end
+        return is_new and any(f.last_offset >= self.dirty_from for f in self.files)
 
     @property
     def to_read(self) -> Sequence[LogFile]:
