@@ -593,7 +593,23 @@ class TestMeanwhile:
         assert set(seen) >= {78, 79}
         assert len(seen) < 40  # it did not go on with files that it had opened before
 
-    def test_two_cleaners_share_the_work(self, store: Store) -> None:
+    def test_another_cleaner_was_faster_between_plan_and_claim(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        claim = cleaning.claim
+
+        def late(*args: Any) -> bool:
+            monkeypatch.setattr(cleaning, "claim", claim)
+            assert len(clean(topic)) == 1
+            return claim(*args)
+
+        monkeypatch.setattr(cleaning, "claim", late)
+        assert clean(topic) == []
+        assert len(local.passes()) == 1
+
+    def test_two_cleaners_at_once(self, store: Store) -> None:
         topic = store.create_topic("t", partitions=2)
         for p in range(2):
             write(topic, "a=1 a=2", partition=p)
