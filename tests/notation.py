@@ -8,7 +8,8 @@ with `offsets=True` each record shows its offset, `0:a=1`.
 from __future__ import annotations
 
 from lastword.catalog import queries
-from lastword.cleaner.run import Asked, Cleaner
+from lastword.cleaner.choose import Asked
+from lastword.cleaner.run import Cleaner
 from lastword.config import LONG_MAX
 from lastword.jobs.runner import Runner
 from lastword.model import Record

@@ -15,10 +15,11 @@ from sqlalchemy import select
 
 from lastword.catalog import cleaning, retired, schema
 from lastword.catalog.commits import commit_clean
-from lastword.cleaner import run
+from lastword.cleaner import choose, run
+from lastword.cleaner.choose import Asked
 from lastword.cleaner.mark import mark
 from lastword.cleaner.metrics import as_prometheus, gauges
-from lastword.cleaner.run import Asked, Cleaner
+from lastword.cleaner.run import Cleaner
 from lastword.cleaner.service import Service, Told
 from lastword.cleaner.sweep import sweep
 from lastword.cleaner.verdicts import verdicts
@@ -413,9 +414,9 @@ class TestChoosing:
         topic = local.create_topic("t", partitions=3)
         for p in range(3):
             write(topic, "a=1 a=2", partition=p)
-        monkeypatch.setattr(run, "_ROUND_RECORDS", 4)
+        monkeypatch.setattr(choose, "_ROUND_RECORDS", 4)
         assert [len(clean(topic)) for _ in range(3)] == [2, 1, 0]
-        monkeypatch.setattr(run, "_ROUND_RECORDS", 1)
+        monkeypatch.setattr(choose, "_ROUND_RECORDS", 1)
         write(topic, "a=3 a=4", partition=2)
         assert len(clean(topic)) == 1
 

@@ -200,7 +200,8 @@ CLUSTER = textwrap.dedent(
     import os, signal, sys, time
     from functools import partial
     import lastword
-    from lastword.cleaner.run import Asked, Cleaner
+    from lastword.cleaner.choose import Asked
+    from lastword.cleaner.run import Cleaner
     from lastword.jobs.session import found_or_started
     from lastword.jobs.spark import SparkRunner
 

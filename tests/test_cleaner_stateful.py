@@ -23,8 +23,9 @@ from hypothesis.stateful import (
 
 import lastword
 from lastword.catalog import queries, schema
+from lastword.cleaner.choose import Asked
 from lastword.cleaner.plan import Capacity, Clean, Nothing, decide, standing
-from lastword.cleaner.run import Asked, Cleaner
+from lastword.cleaner.run import Cleaner
 from lastword.config import topic_config
 from lastword.jobs.runner import Runner
 from lastword.model import PartitionRow, Segment, TopicRow

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from lastword.catalog import cleaning, schema
-from lastword.cleaner import run
+from lastword.cleaner import choose
+from lastword.cleaner.choose import Asked
 from lastword.cleaner.metrics import gauges
 from lastword.cleaner.offset_map import OffsetMap, Shard
 from lastword.cleaner.plan import Clean, Nothing, in_order
-from lastword.cleaner.run import Asked, Cleaner
+from lastword.cleaner.run import Cleaner
 from lastword.errors import InvalidConfigError, InvalidRecordError
 from lastword.passes import Pass
 from lastword.store import Store
@@ -251,7 +252,7 @@ class TestLogCleanerManager:
         failed = Pass("t2", 0, "", "", 0, 0, 0, 0, error="bad")
         cleaning.record_failure(local.base.catalog, third.id, failed, local.base.clock())
         rows = [t.row for t in (local.topic("t1"), third)]
-        found = run.decisions_for(local.base, rows, Asked(retry=False))
+        found = choose.decisions_for(local.base, rows, Asked(retry=False))
         assert [isinstance(d, Clean) for d in found] == [True, False]
 
     def test_M4_those_in_progress_are_passed_over(self, local: Store, clock: ManualClock) -> None:

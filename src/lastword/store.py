@@ -9,8 +9,9 @@ from lastword import check, garbage, retention
 from lastword.catalog import cleaning, queries, topics
 from lastword.catalog.writers import forget_sessions
 from lastword.check import Progress, Report
+from lastword.cleaner.choose import Asked, decisions_for
 from lastword.cleaner.plan import Decision
-from lastword.cleaner.run import Asked, Cleaner, Round, decisions_for
+from lastword.cleaner.run import Cleaner, Round
 from lastword.config import Setting
 from lastword.errors import PolicyViolationError, TopicExistsError, UnknownTopicError
 from lastword.foundation import Foundation

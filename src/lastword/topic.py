@@ -10,7 +10,7 @@ from typing import Any
 from lastword.catalog import commits, queries, topics
 from lastword.catalog.commits import NewLogStart
 from lastword.catalog.writers import appended_before
-from lastword.cleaner.run import Asked, decisions_for, expire
+from lastword.cleaner.choose import Asked, decisions_for, expire
 from lastword.cleaner.why import Why, why
 from lastword.config import Setting, TopicConfig
 from lastword.errors import InvalidArgumentError, OffsetOutOfRangeError, PolicyViolationError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lastword.catalog import cleaning, queries
-from lastword.cleaner.run import Asked, decisions_for
+from lastword.cleaner.choose import Asked, decisions_for
 from lastword.foundation import Foundation
 
 

@@ -15,7 +15,8 @@ from lastword import garbage, retention
 from lastword.catalog import cleaning, queries
 from lastword.catalog.topics import store_settings
 from lastword.catalog.writers import forget_sessions
-from lastword.cleaner.run import Asked, Cleaner, Round
+from lastword.cleaner.choose import Asked
+from lastword.cleaner.run import Cleaner, Round
 from lastword.errors import LastwordError
 from lastword.foundation import Foundation
 from lastword.garbage import GarbageFile

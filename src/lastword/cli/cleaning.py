@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastword.cleaner.choose import Asked, expire
 from lastword.cleaner.metrics import as_prometheus, gauges
 from lastword.cleaner.plan import Clean, Decision
-from lastword.cleaner.run import Asked, Round, expire
+from lastword.cleaner.run import Round
 from lastword.cleaner.service import Service
 from lastword.cleaner.verdicts import Verdict, verdicts
 from lastword.cli.live import LiveStatus, LogLines, job_progress, pass_line
