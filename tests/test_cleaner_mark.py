@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.cleaner import books, mark, sweep
+from lastword.cleaner.covered import Covered
 from lastword.cleaner.mark import FileMarks, Marks, MarkTask
-from lastword.cleaner.offset_map import OffsetMap, Shard
-from lastword.cleaner.scan import Covered
 from lastword.cleaner.sweep import Rewrite, SweepPlan, SweepTask
 from lastword.cleaner.throttle import Throttle
 from lastword.config import Compression, topic_config
@@ -26,6 +25,7 @@ from lastword.errors import BooksError
 from lastword.files import parquet
 from lastword.files.parquet import FileReader, write_file
 from lastword.files.root import DataRoot
+from lastword.log.offset_map import OffsetMap, Shard
 from lastword.model import FileFacts, LogFile
 from lastword.passes import REASONS, Horizon
 
@@ -471,8 +471,8 @@ MANY_KEYS = textwrap.dedent(
     import numpy as np
     import pyarrow as pa
     from lastword.cleaner.mark import MarkTask, mark
-    from lastword.cleaner.scan import Covered
-    from lastword.cleaner.offset_map import Shard
+    from lastword.cleaner.covered import Covered
+    from lastword.log.offset_map import Shard
     from lastword.config import Compression
     from lastword.files.parquet import HEADERS, TIMESTAMP, write_file
     from lastword.files.root import DataRoot

@@ -14,10 +14,10 @@ from lastword.catalog import cleaning, schema
 from lastword.cleaner import choose
 from lastword.cleaner.choose import Asked
 from lastword.cleaner.metrics import gauges
-from lastword.cleaner.offset_map import OffsetMap, Shard
 from lastword.cleaner.plan import Clean, Nothing, in_order
 from lastword.cleaner.run import Cleaner
 from lastword.errors import InvalidConfigError, InvalidRecordError
+from lastword.log.offset_map import OffsetMap, Shard
 from lastword.passes import Pass
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock

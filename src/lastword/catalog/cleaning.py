@@ -67,13 +67,6 @@ def covered_files(catalog: Catalog, state: PartitionState, end: int) -> list[Log
     return files if is_same and end <= now.active_base else None
 
 
-def partitions(catalog: Catalog, topics: Sequence[TopicRow]) -> list[PartitionRow]:
-    """The partitions of these topics, at one moment."""
-    wanted = partition.c.topic_id.in_([t.id for t in topics])
-    with catalog.read() as tx:
-        return [queries.partition_row(row) for row in tx.execute(select(partition).where(wanted))]
-
-
 def claim(catalog: Catalog, state: PartitionState, cleaner_id: str, now_ms: int) -> bool:
     """Take the lease on a partition; False if another cleaner has it, or it is gone."""
     p = partition.c

@@ -108,6 +108,27 @@ def partitions(catalog: Catalog, of: TopicRow) -> list[PartitionRow]:
     return [partition_row(row) for row in rows]
 
 
+def partitions_of(catalog: Catalog, topics: Sequence[TopicRow]) -> list[PartitionRow]:
+    """The partitions of these topics, in order, at one moment."""
+    with catalog.read() as tx:
+        return _partitions_of(tx, topics)
+
+
+def whole_logs(
+    catalog: Catalog, topics: Sequence[TopicRow]
+) -> list[tuple[PartitionRow, list[LogFile]]]:
+    """Every partition of these topics with all its live files, at one moment."""
+    by_id = {t.id: t for t in topics}
+    live = select(file).where(LIVE, file.c.topic_id.in_(by_id)).order_by(file.c.last_offset)
+    with catalog.read() as tx:
+        rows = _partitions_of(tx, topics)
+        found = tx.execute(live).all()
+    files: dict[tuple[int, int], list[LogFile]] = defaultdict(list)
+    for f in found:
+        files[f.topic_id, f.partition].append(log_file(f, by_id[f.topic_id]))
+    return [(row, files[row.topic_id, row.partition]) for row in rows]
+
+
 def read_plan(
     catalog: Catalog, of: TopicRow, number: int, wanted: tuple[int, int], limit: int | None = None
 ) -> tuple[PartitionRow, list[LogFile]]:
@@ -204,6 +225,12 @@ def log_file(row: Row[Any], of: TopicRow) -> LogFile:
         last_offset=row.last_offset,
         facts=FileFacts(**stored, last_delta=row.last_offset - row.base_offset),
     )
+
+
+def _partitions_of(tx: Connection, topics: Sequence[TopicRow]) -> list[PartitionRow]:
+    its = select(partition).where(partition.c.topic_id.in_([t.id for t in topics]))
+    rows = tx.execute(its.order_by(partition.c.topic_id, partition.c.partition))
+    return [partition_row(row) for row in rows]
 
 
 def _live_files_of(of: TopicRow, number: int) -> sa.Select[Any]:

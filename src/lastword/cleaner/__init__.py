@@ -31,7 +31,7 @@ The awkward cases:
 5. Log start may cut through a file: what lies below it goes when the file is rewritten.
 6. Nothing is ever renumbered or reordered: a file's rows keep their offsets as deltas.
 
-`plan` (and `choose`, which asks it) · `mark` (with `scan` and `offset_map`) · `sweep` · `run` (a round:
+`plan` (and `choose`, which asks it) · `mark` (with `covered`, and `log.scan`) · `sweep` · `run` (a round:
 all eligible partitions; with `work`, one of them, and `books`) · `service` (rounds for ever) · `why` ·
 `verdicts` (the dry run) · `metrics`
 """

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lastword import retention
-from lastword.catalog import cleaning
+from lastword.catalog import cleaning, queries
 from lastword.catalog.commits import commit_roll
 from lastword.catalog.topics import store_settings
 from lastword.cleaner.plan import Capacity, Clean, Decision, as_if_from, as_if_rolled, decide
@@ -40,7 +40,7 @@ class Asked:
 def roll(base: Foundation, topics: Iterable[TopicRow], asked: Asked) -> None:
     """Roll the active segments: all if it is forced, else those that have become too old."""
     by_id = {t.id: t for t in topics}
-    for row in cleaning.partitions(base.catalog, list(by_id.values())):
+    for row in queries.partitions_of(base.catalog, list(by_id.values())):
         if asked.wants(row.partition) and _rolls(row, by_id[row.topic_id], asked, base.clock()):
             with suppress(UnknownTopicError):
                 commit_roll(
@@ -60,7 +60,7 @@ def expire(
     now_ms = base.clock()
     claimed = {
         (row.topic_id, row.partition)
-        for row in cleaning.partitions(base.catalog, both)
+        for row in queries.partitions_of(base.catalog, both)
         if row.is_claimed(now_ms)
     }
 

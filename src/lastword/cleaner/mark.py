@@ -1,7 +1,7 @@
 """Mark: which records of the covered files are dead, reading keys only.
 
-Runs in a task per partition, or shard of its keys. The verdicts of one scan, or of several where one
-map is not enough, become a bitmap for every file, and the counts that the books need.
+Runs in a task per partition, or shard of its keys. What one scan finds, or several where one map
+is not enough, becomes a bitmap for every file, and the counts that the books need.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lastword.cleaner.offset_map import Shard
-from lastword.cleaner.scan import Bools, Covered, Scan, Verdicts
+from lastword.cleaner.covered import Covered
 from lastword.cleaner.throttle import Throttle
 from lastword.config import LONG_MAX
 from lastword.files.root import DataRoot
+from lastword.log.offset_map import Shard
+from lastword.log.scan import Bools, Scan, Scanned
 from lastword.passes import BELOW_LOG_START, REASONS
 
 _ALL_REASONS = (*REASONS, BELOW_LOG_START)
@@ -99,9 +100,9 @@ def mark(task: MarkTask) -> Marks:
     found = {f.facts.path: _Found() for f in covered.to_read}
     pending, marks = [task.shard], Marks({})
     while pending:
-        scan = Scan(covered, task.root, pending.pop(), task.map_bytes, throttle)
-        for verdicts in scan:
-            found[verdicts.file.facts.path].add(verdicts, covered)
+        scan = Scan(covered, task.root, pending.pop(), task.map_bytes, throttle.used)
+        for rows in scan:
+            found[rows.file.facts.path].add(rows, covered)
         pending += scan.let_go
         marks = replace(
             marks,
@@ -126,23 +127,23 @@ class _Found:
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ALL_REASONS, 0))
     first_tombstones: dict[int, int] = field(default_factory=dict)
 
-    def add(self, verdicts: Verdicts, covered: Covered) -> None:
-        """Note the verdicts of a row group. A row that was found dead before is not counted again."""
-        row, count = verdicts.first_row, len(verdicts.offsets)
+    def add(self, scanned: Scanned, covered: Covered) -> None:
+        """Note what becomes of a row group. A row that was found dead before is not counted again."""
+        row, count = scanned.first_row, len(scanned.offsets)
         known = self._dead(row, count)
         dead = known.copy()
-        for reason, goes in verdicts.reasons.items():
+        for reason, goes in covered.reasons(scanned).items():
             self.removed[reason] += int(np.count_nonzero(goes & ~known))
             dead |= goes
-        is_dirty = (verdicts.offsets >= covered.dirty_from) & (verdicts.offsets < covered.end)
-        dirty = is_dirty & ~verdicts.is_null_key
+        is_dirty = (scanned.offsets >= covered.dirty_from) & (scanned.offsets < covered.end)
+        dirty = is_dirty & ~scanned.is_null_key
         self.packed[row], self.rows[row] = np.packbits(dead), count
         self.dirty[row] = int(np.count_nonzero(dirty))
         self.dirty_dead += int(np.count_nonzero(dirty & dead & ~known))
-        self.offset_sums[row] = int(verdicts.offsets.sum())
-        self.dead_offset_sum += int(verdicts.offsets[dead & ~known].sum())
-        left = verdicts.offsets[verdicts.is_tombstone & verdicts.is_mine & ~dead]
-        for horizon in covered.horizons_of(verdicts.offsets):
+        self.offset_sums[row] = int(scanned.offsets.sum())
+        self.dead_offset_sum += int(scanned.offsets[dead & ~known].sum())
+        left = scanned.offsets[scanned.is_tombstone & scanned.is_mine & ~dead]
+        for horizon in covered.horizons_of(scanned.offsets):
             first = int(np.searchsorted(left, horizon.start))
             if first < len(left) and left[first] < horizon.end:
                 lowest = min(int(left[first]), self.first_tombstones.get(horizon.pass_id, LONG_MAX))

@@ -29,7 +29,6 @@ from lastword.cleaner import books
 from lastword.cleaner import sweep as sweeping
 from lastword.cleaner.choose import Asked, decisions_for, expire, roll, within_reach
 from lastword.cleaner.mark import Marks, MarkTask, mark
-from lastword.cleaner.offset_map import Shard
 from lastword.cleaner.plan import Clean, Decision, in_order
 from lastword.cleaner.sweep import SweepTask, Swept, sweep
 from lastword.cleaner.work import Common, Work, covered
@@ -43,6 +42,7 @@ from lastword.errors import (
 )
 from lastword.foundation import Foundation
 from lastword.jobs.runner import Failure, Outcome, Runner
+from lastword.log.offset_map import Shard
 from lastword.model import TopicRow
 from lastword.passes import REASONS, Pass
 from lastword.retention import Expire

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lastword.catalog import queries
-from lastword.cleaner.offset_map import Shard
+from lastword.cleaner.covered import Covered
 from lastword.cleaner.plan import Clean
-from lastword.cleaner.scan import Covered, Scan, Verdicts
-from lastword.cleaner.throttle import Throttle
 from lastword.cleaner.work import covered
 from lastword.errors import InvalidArgumentError
 from lastword.foundation import Foundation
+from lastword.log.offset_map import Shard
+from lastword.log.scan import Scan, Scanned
 from lastword.passes import TOMBSTONE, Horizon
 from lastword.words import in_time
 
@@ -40,19 +40,20 @@ def verdicts(base: Foundation, plan: Clean) -> Iterator[Verdict]:
     state = plan.state
     _, files = queries.read_plan(base.catalog, state.topic, state.row.partition, (0, plan.end))
     what = covered(plan, files, base.clock())
-    scan = Scan(what, base.root, Shard(), _NO_LIMIT, Throttle(_NO_LIMIT))  # newest first
+    scan = Scan(what, base.root, Shard(), _NO_LIMIT)  # newest first
     groups = sorted(scan, key=lambda group: int(group.offsets[0]))
     if scan.let_go:
         raise InvalidArgumentError(
             f"{state.where} has too many keys to show every record's verdict"
         )
     for group in groups:
+        reasons = what.reasons(group)
         for i in range(len(group.offsets)):
-            yield _verdict(plan, what, group, i)
+            reason = next((r for r, goes in reasons.items() if goes[i]), None)
+            yield _verdict(plan, what, group, i, reason)
 
 
-def _verdict(plan: Clean, what: Covered, group: Verdicts, i: int) -> Verdict:
-    reason = next((r for r, goes in group.reasons.items() if goes[i]), None)
+def _verdict(plan: Clean, what: Covered, group: Scanned, i: int, reason: str | None) -> Verdict:
     offset, newer = int(group.offsets[i]), int(group.superseded_by[i])
     sentence = "kept"
     if newer >= 0:

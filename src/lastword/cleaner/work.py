@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from lastword.catalog.engine import author
 from lastword.cleaner import books
+from lastword.cleaner.covered import Covered
 from lastword.cleaner.mark import Marks
 from lastword.cleaner.plan import Clean
-from lastword.cleaner.scan import Covered
 from lastword.cleaner.sweep import SweepPlan, Swept
 from lastword.jobs.runner import Failure
 from lastword.model import LogFile

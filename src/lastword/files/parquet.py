@@ -63,14 +63,32 @@ _NO_RECORDS = FileFacts(
 def write_file(
     root: DataRoot, path: str, pieces: Iterable[pa.Table], codec: Compression
 ) -> FileFacts:
-    """Write records (timestamp, key, value, headers, in offset order) as a new, durable file.
+    """Write records (timestamp, key, value, headers, in offset order) as a new, durable file."""
+    with new_file(root, path, codec) as writer:
+        for piece in pieces:
+            writer.add(piece)
+    return writer.facts
 
-    Each piece becomes a row group, or several if it is large. Deltas are 0..n-1 unless the pieces
-    bring `offset_delta` themselves.
-    """
-    facts = _NO_RECORDS
+
+@contextmanager
+def new_file(root: DataRoot, path: str, codec: Compression) -> Iterator[FileWriter]:
+    """A file to write a piece at a time; it is durable, and its facts are known, when the block ends."""
     with root.create(path) as sink:
-        with pq.ParquetWriter(
+        writer = FileWriter(sink, codec)
+        with writer.parquet:
+            yield writer
+        size = sink.tell()
+    with translated(root.full(path)):
+        footer_crc = crc32(_footer(root.open(path)))
+    writer.facts = replace(writer.facts, path=path, bytes=size, footer_crc=footer_crc)
+
+
+class FileWriter:
+    """A file that is being written, and what is known of it so far."""
+
+    def __init__(self, sink: pa.NativeFile, codec: Compression) -> None:
+        self._sink, self.facts = sink, _NO_RECORDS
+        self.parquet = pq.ParquetWriter(
             sink,
             SCHEMA,
             compression="none" if codec is Compression.UNCOMPRESSED else codec.value,
@@ -78,15 +96,22 @@ def write_file(
             write_statistics=["offset_delta", "timestamp"],
             write_page_checksum=True,
             store_schema=False,
-        ) as writer:
-            for piece in pieces:
-                for rows in _row_groups(piece):
-                    table = _as_stored(rows, first_delta=facts.last_delta + 1)
-                    writer.write_table(table, row_group_size=table.num_rows)
-                    facts = _with_rows(facts, table)
-        size = sink.tell()
-    with translated(root.full(path)):
-        return replace(facts, path=path, bytes=size, footer_crc=crc32(_footer(root.open(path))))
+        )
+
+    @property
+    def bytes(self) -> int:
+        """How large it is now."""
+        return int(self._sink.tell())
+
+    def add(self, piece: pa.Table) -> None:
+        """Write records as a row group, or several if they are many.
+
+        Deltas are 0..n-1 unless the pieces bring `offset_delta` themselves.
+        """
+        for rows in _row_groups(piece):
+            table = _as_stored(rows, first_delta=self.facts.last_delta + 1)
+            self.parquet.write_table(table, row_group_size=table.num_rows)
+            self.facts = _with_rows(self.facts, table)
 
 
 def rows_of(size: int, table: pa.Table) -> int:
@@ -134,24 +159,39 @@ class FileReader:
         offsets = pc.add(table["offset_delta"], self.file.base_offset)
         return table.set_column(0, pa.field("offset", pa.int64(), nullable=False), offsets)
 
-    def batches(self, row_group: int) -> Iterator[pa.RecordBatch]:
-        """One row group, all columns as stored, some thousand rows at a time: they stay in cache."""
+    def batches(
+        self, row_group: int, columns: Sequence[str] | None = None, rows: int = _CACHED_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """One row group as stored, `offset_delta` and these columns or all, so many rows at a time.
+
+        Some thousand rows stay in cache.
+        """
+        wanted = None if columns is None else ["offset_delta", *columns]
         with self._checked():
             yield from self._parquet().iter_batches(
-                _CACHED_ROWS, row_groups=[row_group], use_threads=False
+                rows, row_groups=[row_group], columns=wanted, use_threads=False
             )
 
     def rows(self, row_group: int) -> int:
         """How many records the row group has."""
         return int(self._footer.row_group(row_group).num_rows)
 
-    def stored_bytes(self, row_group: int, columns: Sequence[str] | None = None) -> int:
+    def times(self, row_group: int) -> tuple[int, int]:
+        """The oldest and the youngest timestamp of the row group, in milliseconds."""
+        stamps = self._footer.row_group(row_group).column(1).statistics
+        return stamps.min_raw, stamps.max_raw
+
+    def stored_bytes(
+        self, row_group: int, columns: Sequence[str] | None = None, *, uncompressed: bool = False
+    ) -> int:
         """What reading these columns, or all, of the row group takes from storage."""
         group = self._footer.row_group(row_group)
         wanted = None if columns is None else {"offset_delta", *columns}
         chunks = (group.column(i) for i in range(group.num_columns))
         return sum(
-            c.total_compressed_size for c in chunks if wanted is None or c.path_in_schema in wanted
+            c.total_uncompressed_size if uncompressed else c.total_compressed_size
+            for c in chunks
+            if wanted is None or c.path_in_schema.partition(".")[0] in wanted
         )
 
     def _parquet(self) -> pq.ParquetFile:

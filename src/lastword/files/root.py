@@ -44,7 +44,7 @@ class DataRoot:
             self._fs, self._base = _file_system(url)
         else:
             self._fs, self._base = fs.LocalFileSystem(), self.shown
-        self._is_local = isinstance(self._fs, fs.LocalFileSystem)
+        self.is_local = isinstance(self._fs, fs.LocalFileSystem)
 
     def __repr__(self) -> str:
         return f"DataRoot({self.shown!r})"
@@ -61,7 +61,7 @@ class DataRoot:
         """Leave a note that these files belong to this store; False if there is one already."""
         if self.owner() is not None:
             return False
-        if self._is_local:  # where only one can win
+        if self.is_local:  # where only one can win
             with translated(self.shown):
                 make_durable_folder(self._base)
                 try:
@@ -84,11 +84,11 @@ class DataRoot:
         """A stream to a new file that is durable, its folder included, when the block ends."""
         full = self.full(path)
         with translated(full):
-            if self._is_local:
+            if self.is_local:
                 make_durable_folder(os.path.dirname(full))
             with self._fs.open_output_stream(full) as sink:
                 yield sink
-            if self._is_local:
+            if self.is_local:
                 sync(full)
                 sync(os.path.dirname(full))
 

@@ -63,8 +63,20 @@ def append(
     if not planned and by is None:
         return AppendResult(())
     staged = stage(root, planned, now_ms)
+    return commit_staged(catalog, root, [b.topic for b in batches], staged, now_ms, by)
+
+
+def commit_staged(
+    catalog: Catalog,
+    root: DataRoot,
+    topics: Sequence[TopicRow],
+    staged: Sequence[StagedFile],
+    now_ms: int,
+    by: Writer | None = None,
+) -> AppendResult:
+    """Commit staged files; those that were not taken are deleted, if that is certain."""
     try:
-        result = commit_append(catalog, [b.topic for b in batches], staged, now_ms, by)
+        result = commit_append(catalog, topics, staged, now_ms, by)
     except CatalogError:
         raise  # whether it was committed is not known: the files stay, `gc` finds them if not
     except LastwordError:

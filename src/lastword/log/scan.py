@@ -1,14 +1,14 @@
-"""Scan: read the keys of the covered files, newest first, and say what becomes of each record.
+"""Scan: read the keys of some files of a partition, newest first, and find what is obsolete.
 
-In the dirty section, a record whose key the map does not know is the last of its key: it lives, and
-goes into the map. Any other is obsolete. In the clean section, records are only looked up. Records
-come in batches about as large as the map; a map that is full is split, and whoever scans comes back
-for the keys that it let go.
+In the dirty section, a record whose key the map does not know is the last of its key: it goes into the
+map. Any other is obsolete. In the clean section, where no key comes twice, records are only looked up.
+Records come in batches about as large as the map; a map that is full is split, and whoever scans
+comes back for the keys that it let go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lastword.cleaner.offset_map import OffsetMap, Shard, entry_bytes
-from lastword.cleaner.throttle import Throttle
 from lastword.config import LONG_MAX
 from lastword.errors import BooksError
 from lastword.files.parquet import FileReader
 from lastword.files.root import DataRoot
+from lastword.log.offset_map import OffsetMap, Shard, entry_bytes
 from lastword.model import LogFile
-from lastword.passes import BELOW_LOG_START, NULL_KEY, OBSOLETE, TOMBSTONE, Horizon
 
 _COLUMNS = ("tombstone", "key")
 _BATCH_ROWS = 1 << 19
@@ -34,18 +32,14 @@ Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Covered:
-    """What a pass covers of one partition, and which of its tombstones may go."""
+class Section:
+    """What is scanned of one partition."""
 
     where: str
-    files: tuple[LogFile, ...]  # in offset order; what they hold from `end` on is not covered
+    files: tuple[LogFile, ...]  # in offset order; what they hold from `end` on is not scanned
     log_start: int
     dirty_from: int
     end: int
-    horizons: tuple[Horizon, ...]
-    new_horizon: Horizon  # of what this pass covers first; its id is 0
-    now_ms: int
-    held_from: int | None = None
 
     @property
     def is_dirty(self) -> bool:
@@ -59,16 +53,10 @@ class Covered:
             return self.files
         return [f for f in self.files if f.facts.tombstones]
 
-    def horizons_of(self, offsets: Longs) -> list[Horizon]:
-        """The horizons of what lies between these offsets, that of this pass last."""
-        first, last = int(offsets[0]), int(offsets[-1])
-        known = (*self.horizons, self.new_horizon)
-        return [h for h in known if h.start <= last and first < h.end]
-
 
 @dataclass(frozen=True)
-class Verdicts:
-    """What becomes of the rows of one row group. An offset of -1: not superseded, never expires."""
+class Scanned:
+    """The rows of one row group. `superseded_by` is -1 where a record is the last of its key."""
 
     file: LogFile
     first_row: int
@@ -78,34 +66,27 @@ class Verdicts:
     is_null_key: Bools
     is_unreadable: Bools  # below log start
     is_tombstone: Bools
-    may_go: Bools  # a tombstone past its horizon, which no group holds back
     is_mine: Bools  # its key is in the shard
-
-    @property
-    def reasons(self) -> dict[str, Bools]:
-        """The rows that go, by reason; at most one each."""
-        obsolete = self.superseded_by >= 0
-        return {
-            OBSOLETE: obsolete,
-            TOMBSTONE: self.may_go & self.is_mine & ~obsolete,
-            NULL_KEY: self.is_null_key & self.is_mine,
-            BELOW_LOG_START: self.is_unreadable & self.is_mine & ~obsolete & ~self.is_null_key,
-        }
 
 
 class Scan:
-    """One reading of the files, newest first, for the keys of one shard: its verdicts."""
+    """One reading of the files, newest first, for the keys of one shard."""
 
     def __init__(
-        self, covered: Covered, root: DataRoot, shard: Shard, map_bytes: int, throttle: Throttle
+        self,
+        section: Section,
+        root: DataRoot,
+        shard: Shard,
+        map_bytes: int,
+        on_read: Callable[[int], None] = lambda _bytes: None,
     ) -> None:
-        self._covered, self._root, self._map_bytes = covered, root, map_bytes
-        self._throttle, self.shard = throttle, shard
+        self._section, self._root, self._map_bytes = section, root, map_bytes
+        self._on_read, self.shard = on_read, shard
         self.offset_map = OffsetMap(map_bytes)
         self.map_fill = 0.0
         self.let_go: list[Shard] = []
 
-    def __iter__(self) -> Iterator[Verdicts]:
+    def __iter__(self) -> Iterator[Scanned]:
         for batch in self._batches():
             keys = pa.concat_arrays([g.keys for g in batch])
             offsets = np.concatenate([g.offsets for g in batch])
@@ -113,14 +94,14 @@ class Scan:
             start = 0
             for group in batch:
                 stop = start + len(group.offsets)
-                yield self._verdicts(group, superseded_by[start:stop])
+                yield self._scanned(group, superseded_by[start:stop])
                 start = stop
             self.shard, let_go = self.offset_map.split(self.shard)
             self.let_go += let_go
 
     def _superseded_by(self, keys: pa.BinaryArray, offsets: Longs) -> Longs:
         """The last offset of each row's key, where that is a later one; else -1."""
-        bounds = (self._covered.dirty_from, self._covered.end)
+        bounds = (self._section.dirty_from, self._section.end)
         first, stop = (int(i) for i in np.searchsorted(offsets, bounds))
         dirty = self._dirty(keys[first:stop], offsets[first:stop])
         clean = self.offset_map.find(keys[:first])
@@ -145,15 +126,14 @@ class Scan:
         superseded_by[superseded_by == offsets] = -1
         return superseded_by
 
-    def _verdicts(self, group: _RowGroup, superseded_by: Longs) -> Verdicts:
-        is_covered = group.offsets < self._covered.end
+    def _scanned(self, group: _RowGroup, superseded_by: Longs) -> Scanned:
+        is_covered = group.offsets < self._section.end
         is_null_key = np.asarray(pc.is_null(group.keys)) & is_covered
-        is_unreadable = group.offsets < self._covered.log_start
-        may_go = group.tombstones & self._may_go(group.offsets)
+        is_unreadable = group.offsets < self._section.log_start
         is_mine = np.full(len(superseded_by), self.shard.index == 0)  # null keys are the first's
         asked = np.flatnonzero(group.tombstones | (is_unreadable & ~is_null_key))
         is_mine[asked] = self.shard.holds(group.keys.take(pa.array(asked)))
-        return Verdicts(
+        return Scanned(
             group.file,
             group.first_row,
             group.offsets,
@@ -162,7 +142,6 @@ class Scan:
             is_null_key,
             is_unreadable,
             group.tombstones,
-            may_go,
             is_mine,
         )
 
@@ -184,12 +163,12 @@ class Scan:
 
     def _row_groups(self) -> Iterator[_RowGroup]:
         """The row groups of the files, newest first."""
-        for file in reversed(self._covered.to_read):
+        for file in reversed(self._section.to_read):
             reader = FileReader(self._root, file)
             row = file.facts.records
             for i in reversed(reader.row_groups(0, LONG_MAX)):
                 table = reader.read(i, _COLUMNS)
-                self._throttle.used(reader.stored_bytes(i, _COLUMNS))
+                self._on_read(reader.stored_bytes(i, _COLUMNS))
                 row -= table.num_rows
                 group = _RowGroup(
                     file,
@@ -201,22 +180,11 @@ class Scan:
                 yield from group.parts(self._map_bytes // 2)
             if row != 0:
                 raise BooksError(
-                    self._covered.where,
+                    self._section.where,
                     f"{file.facts.path}: records",
                     file.facts.records - row,
                     file.facts.records,
                 )
-
-    def _may_go(self, offsets: Longs) -> Bools:
-        """Where tombstones are past their horizon, and every consumer group has read them."""
-        may_go = np.zeros(len(offsets), np.bool_)
-        for horizon in reversed(self._covered.horizons_of(offsets)):  # the first pass decides
-            first, end = np.searchsorted(offsets, [horizon.start, horizon.end])
-            may_go[first:end] = horizon.at_ms <= self._covered.now_ms
-        may_go &= (offsets < self._covered.dirty_from) & (offsets >= self._covered.log_start)
-        if self._covered.held_from is not None:
-            may_go &= offsets < self._covered.held_from
-        return may_go
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The map of mark: key → last offset, in bounded memory, keys compared in full.
+"""The map of a scan: key → last offset, in bounded memory, keys compared in full.
 
 Arrow's hash look-up builds its table anew at each call, so look-ups come in batches as large as the
 map. When it is full, it is split: half of the keys, by a bit of their hash, are let go, and whoever

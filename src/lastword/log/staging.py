@@ -1,0 +1,111 @@
+"""Staging: write records that come in pieces into a file per partition, in bounded memory.
+
+For tasks, which do not know the catalog: what they stage, the driver commits. Records keep the order
+in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lastword.errors import StorageError
+from lastword.files.parquet import ROW_GROUP_BYTES, FileWriter, new_file
+from lastword.files.root import DataRoot
+from lastword.model import StagedFile, TopicRow
+
+_BUFFER_BYTES = 4 * ROW_GROUP_BYTES
+
+
+@dataclass
+class _Partition:
+    """Where the records of one partition gather, and the file that they go to."""
+
+    topic: TopicRow
+    number: int
+    gathered: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+    writer: FileWriter | None = None
+    open: ExitStack = field(default_factory=ExitStack)
+
+
+class Staging:
+    """Staged files that grow. Used as a context manager: if the block fails, nothing is left."""
+
+    def __init__(self, root: DataRoot, now_ms: int) -> None:
+        self._root, self._now_ms = root, now_ms
+        self._partitions: dict[tuple[int, int], _Partition] = {}
+        self._gathered_bytes = 0
+        self._paths: list[str] = []
+        self._staged: list[StagedFile] = []
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            return
+        for partition in self._partitions.values():
+            with suppress(Exception):  # the first error is the one that counts
+                partition.open.close()
+        with suppress(StorageError):  # `gc` finds what cannot be deleted
+            self._root.delete(self._paths)
+
+    def add(self, topic: TopicRow, records: pa.Table) -> None:
+        """Take records that were checked, each with its partition."""
+        for number, rows in _by_partition(records):
+            its = self._partitions.setdefault((topic.id, number), _Partition(topic, number))
+            its.gathered.append(rows)
+            its.bytes += rows.nbytes
+            self._gathered_bytes += rows.nbytes
+            if its.bytes >= ROW_GROUP_BYTES:
+                self._write(its)
+        while self._gathered_bytes > _BUFFER_BYTES:
+            self._write(max(self._partitions.values(), key=lambda p: p.bytes))
+
+    def finish(self) -> list[StagedFile]:
+        """All that was added, durable; the files of a partition in the order of their records."""
+        for partition in self._partitions.values():
+            self._write(partition)
+            self._close(partition)
+        return self._staged
+
+    def _write(self, partition: _Partition) -> None:
+        """Write what has gathered as a row group; the file ends where a segment would."""
+        if not partition.gathered:
+            return
+        if partition.writer is None:
+            path = self._root.new_path(partition.topic.name, partition.number, self._now_ms)
+            codec = partition.topic.config.compression_type
+            self._paths.append(path)
+            partition.writer = partition.open.enter_context(new_file(self._root, path, codec))
+        partition.writer.add(pa.concat_tables(partition.gathered))
+        self._gathered_bytes -= partition.bytes
+        partition.gathered, partition.bytes = [], 0
+        if partition.writer.bytes >= partition.topic.config.segment_bytes:
+            self._close(partition)
+
+    def _close(self, partition: _Partition) -> None:
+        if partition.writer is not None:
+            partition.open.close()
+            staged = StagedFile(partition.topic.id, partition.number, partition.writer.facts)
+            self._staged.append(staged)
+            partition.writer = None
+
+
+def _by_partition(records: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The records of each partition, in order."""
+    numbers = records["partition"].to_numpy()
+    if not len(numbers):
+        return
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), records
+        return
+    order = np.argsort(numbers, kind="stable")
+    found, firsts = np.unique(numbers[order], return_index=True)
+    for number, rows in zip(found, np.split(order, firsts[1:]), strict=True):
+        yield int(number), records.take(pa.array(rows))
