@@ -13,6 +13,7 @@
     ├── InvalidConfigError            an unknown setting, or a value out of its bounds
     ├── InvalidRecordError            records that the topic does not take; nothing was appended
     ├── OffsetOutOfRangeError         a position outside [log start, log end]
+    ├── DataLossError                 records were dropped before a query had read them
     ├── PolicyViolationError          the topic's cleanup.policy forbids it
     ├── BrokenFileError               a file of the log is missing or corrupt
     ├── StaleWriterError              an exactly-once writer that another one has overtaken
@@ -136,8 +137,22 @@ class OffsetOutOfRangeError(LastwordError):
         )
 
 
+class DataLossError(LastwordError):
+    """Records were dropped before a query had read them."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        super().__init__(
+            f"{where}: {problem}; what was not read yet is lost. "
+            "With the option failOnDataLoss=false the query goes on without it"
+        )
+
+
 class PolicyViolationError(LastwordError):
     """The topic's cleanup.policy forbids it."""
+
+
+MISSING = "is missing"
 
 
 class BrokenFileError(LastwordError):
@@ -147,6 +162,7 @@ class BrokenFileError(LastwordError):
         self, path: str, problem: str, name: str, where: str, offsets: tuple[int, int]
     ) -> None:
         self.path, self.problem, self.name = path, problem, name
+        self.is_missing = problem == MISSING
         self.where, self.offsets = where, offsets
         super().__init__(
             f"{path} ({where}, offsets {offsets[0]} to {offsets[1]}) {problem}; "

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lastword.address import redacted
 from lastword.config import Compression
-from lastword.errors import BrokenFileError, StorageError
+from lastword.errors import MISSING, BrokenFileError, StorageError
 from lastword.files.root import DataRoot, translated
 from lastword.model import FileFacts, LogFile
 
@@ -176,11 +176,6 @@ class FileReader:
         """How many records the row group has."""
         return int(self._footer.row_group(row_group).num_rows)
 
-    def times(self, row_group: int) -> tuple[int, int]:
-        """The oldest and the youngest timestamp of the row group, in milliseconds."""
-        stamps = self._footer.row_group(row_group).column(1).statistics
-        return stamps.min_raw, stamps.max_raw
-
     def stored_bytes(
         self, row_group: int, columns: Sequence[str] | None = None, *, uncompressed: bool = False
     ) -> int:
@@ -208,14 +203,14 @@ class FileReader:
         try:
             yield
         except FileNotFoundError:
-            raise self._broken("is missing") from None
+            raise self._broken(MISSING) from None
         except (OSError, pa.ArrowException) as error:
             problem = (str(error).splitlines() or [type(error).__name__])[0]
             is_decoding = getattr(error, "errno", None) is None and "AWS Error" not in problem
             if is_decoding:
                 raise self._broken(f"is corrupt: {problem}") from error
             if self._root.size(self.file.facts.path) is None:  # which S3 says in many ways
-                raise self._broken("is missing") from None
+                raise self._broken(MISSING) from None
             raise StorageError(self._shown, redacted(problem)) from error
 
 

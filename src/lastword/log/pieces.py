@@ -1,7 +1,6 @@
 """Pieces: what a task reads of a partition, without the catalog.
 
-A piece is a run of rows of one file. What is sure not to hold a wanted record is not read: row groups
-by their bounds of offset and time, values by first looking at the keys.
+A piece is a run of rows of one file. Row groups without a row that is asked for are not read.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lastword.config import LONG_MAX
 from lastword.files.parquet import FileReader
@@ -49,65 +47,36 @@ class Piece:
         return self.start > self.file.base_offset or self.end <= self.file.last_offset
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which records are asked for. What is read may hold others too, but for other keys."""
-
-    first_ms: int = -LONG_MAX
-    last_ms: int = LONG_MAX
-    keys: frozenset[bytes] | None = None
-
-
 def read(
-    root: DataRoot,
-    piece: Piece,
-    columns: Sequence[str],
-    wanted: Wanted | None = None,
-    keep: Bools | None = None,
+    root: DataRoot, piece: Piece, columns: Sequence[str], keep: Bools | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The records of a piece, `offset_delta` and these columns, in batches of about a megabyte.
 
     `keep` says which of the file's rows are read.
     """
-    return _gathered(_chosen_batches(root, piece, columns, wanted or Wanted(), keep))
+    return _gathered(_chosen_batches(root, piece, columns, keep))
 
 
 def _chosen_batches(
-    root: DataRoot, piece: Piece, columns: Sequence[str], wanted: Wanted, keep: Bools | None
+    root: DataRoot, piece: Piece, columns: Sequence[str], keep: Bools | None
 ) -> Iterator[pa.RecordBatch]:
     """The records of a piece, in batches that may be tiny."""
     reader = FileReader(root, piece.file)
     stop = 0
     for row_group in reader.row_groups(0, LONG_MAX):
         first, stop = stop, stop + reader.rows(row_group)
-        if first >= piece.stop:
-            return
-        if not _may_hold(reader, row_group, piece, wanted):
-            continue
         chosen = _chosen(reader, row_group, piece, first)
         if keep is not None:
             chosen &= keep[first:stop]
-        if wanted.keys is not None and chosen.any():
-            keys = reader.read(row_group, ["key"])["key"]
-            asked = pa.array(sorted(wanted.keys), pa.binary())
-            chosen &= pc.is_in(keys, value_set=asked).to_numpy()
         if chosen.any():
             yield from _batches(reader, row_group, columns, chosen)
-
-
-def _may_hold(reader: FileReader, row_group: int, piece: Piece, wanted: Wanted) -> bool:
-    """Whether the row group's bounds allow a wanted record in it."""
-    if piece.is_cut and row_group not in reader.row_groups(piece.start, piece.end):
-        return False
-    oldest, youngest = reader.times(row_group)
-    return oldest <= wanted.last_ms and youngest >= wanted.first_ms
 
 
 def _chosen(reader: FileReader, row_group: int, piece: Piece, first: int) -> Bools:
     """Which rows of the row group, whose first row has this number in the file, are the piece's."""
     rows = np.arange(first, first + reader.rows(row_group))
     chosen: Bools = (rows >= piece.first) & (rows < piece.stop)
-    if piece.is_cut:
+    if piece.is_cut and chosen.any():
         offsets = reader.read(row_group, [])["offset"].to_numpy()
         chosen &= (offsets >= piece.start) & (offsets < piece.end)
     return chosen
