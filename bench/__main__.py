@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import cleaner, flips, log
+from bench import cleaner, flips, log, spark
 
 BENCHMARKS = {
     f.__name__: f
@@ -21,6 +21,7 @@ BENCHMARKS = {
         log.codecs,
         flips.flips,
         cleaner.cleaner,
+        spark.spark,
     )
 }
 

@@ -37,7 +37,7 @@ def cleaner(folder: Path) -> dict[str, str]:
         for idiom in (_window, _join):
             began = time.perf_counter()
             with lastword.open(folder / "store") as store:
-                idiom(_frame(spark, store), str(folder / "out"))
+                idiom(frame(spark, store), str(folder / "out"))
             seconds[(idiom.__doc__ or "").strip(".")].append(time.perf_counter() - began)
             shutil.rmtree(folder / "out")
         firsts.append(_timed_round(folder, spark, seconds["pass"]))
@@ -134,7 +134,7 @@ class _Saved:
             file.unlink()
 
 
-def _frame(spark: Any, store: Store) -> Any:
+def frame(spark: Any, store: Store) -> Any:
     """The live files as Spark reads them by itself, with partition and offset."""
     from pyspark.sql import functions as f
 

@@ -1,4 +1,4 @@
-"""Write the pages that are made from the code: docs/settings.md and docs/commands.md.
+"""Write the pages that are made from the code: settings, commands, and the options for Spark.
 
 `--check` writes nothing and fails if a page is out of date.
 """
@@ -13,6 +13,7 @@ import typer.main
 
 from lastword import config
 from lastword.cli import app
+from lastword.spark.options import OPTIONS
 
 DOCS = Path(__file__).parent
 
@@ -53,6 +54,29 @@ def settings_page() -> str:
         "| setting | default | bounds | meaning |",
         "| --- | --- | --- | --- |",
         *(f"| `{s.key}` | {s.default} | {s.bounds} | {s.sentence} |" for s in own),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def spark_options_page() -> str:
+    """Every option of `format("lastword")`, from the table in spark/options.py."""
+    titles = {"b": "batch read", "s": "streaming read", "w": "write"}
+    lines = [
+        '# Options of `format("lastword")`',
+        "",
+        "<!-- made by docs/generate.py from src/lastword/spark/options.py: do not edit -->",
+        "",
+        "Names, defaults and rules are those of Spark's Kafka source and sink, but for `store`, `view`,",
+        "`columns`, `writerId` and `writerVersion`. Names are case-insensitive. Options of a broker",
+        "(`kafka.…`, `groupIdPrefix` and the like) are ignored; one that is nearly an option of ours is",
+        "an error. How they are used: [With Spark](spark.md).",
+        "",
+        "| option | for | default | meaning |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| `{o.name}` | {', '.join(titles[q] for q in o.queries)} | {o.default} | {o.sentence} |"
+            for o in OPTIONS
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -124,7 +148,11 @@ def _code(text: str | None) -> str:
     return f"`{text}`" if text else ""
 
 
-PAGES = {"settings.md": settings_page, "commands.md": commands_page}
+PAGES = {
+    "settings.md": settings_page,
+    "commands.md": commands_page,
+    "spark-options.md": spark_options_page,
+}
 
 
 def main(check: bool) -> None:

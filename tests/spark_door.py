@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lastword.spark.asked import batch_reading
 from lastword.spark.options import Options
 from lastword.spark.plan import batch_spans, share
-from lastword.spark.queries import batch_reading
+from lastword.spark.read_task import ReadTask
 from lastword.spark.rows import arrow_schema, schema_for
-from lastword.spark.task import ReadTask
 from lastword.store import Store
 
 Row = tuple[str, int, int, bytes | None, bytes | None]  # topic, partition, offset, key, value

@@ -246,9 +246,26 @@ CLUSTER = textwrap.dedent(
             with Cleaner(store.base, Faulty(session, fault)) as cleaner:
                 done = cleaner.round(store._compacted((), Asked()), Asked(force=True))
         print(fault, [(p.error, p.records_in, p.records_out, p.files_written) for p in done.passes])
+
+    def faulty(fault, batches):
+        from pyspark import TaskContext
+        yield from batches
+        if TaskContext.get().partitionId() == 1:
+            with_fault(lambda _: None, "write", f"{fault}", None)
+
+    from lastword.spark import LastwordDataSource
+    session.dataSource.register(LastwordDataSource)  # executors' Python finds no packages by itself
+    door = f"{folder}/door"
+    numbers = session.range(0, 4000, 1, 4).selectExpr("concat('k', id % 50) AS key", "string(id) AS value")
+    for fault in ("slow", "executor"):
+        rows = numbers.mapInArrow(partial(faulty, fault), numbers.schema)
+        rows.write.format("lastword").options(store=door, topic=fault).mode("append").save()
+        read = session.read.format("lastword").options(store=door, subscribe=fault)
+        print("door", fault, read.load().count(), read.option("view", "latest").load().count())
     """
 )
 FAULTS = ("slow", "worker", "executor")
+DOOR_FAULTS = ("slow", "executor")
 
 
 @pytest.fixture
@@ -287,13 +304,17 @@ def test_a_cluster_of_two_workers(cluster: str, tmp_path: Path) -> None:
     """Two executor processes that have the package only because it is shipped to them.
 
     A task is so slow that Spark runs it twice, a Python worker is killed, an executor is killed, in
-    each of the two jobs: nothing is lost, and no file is counted twice.
+    each of the two jobs: nothing is lost, and no file is counted twice. So it is for what is written
+    and read by `format("lastword")`.
     """
     for fault in FAULTS:
         with lastword.open(tmp_path / fault) as store:
             topic = store.create_topic("t", partitions=4)
             for p in range(4):
                 write(topic, "a=1 b=1 | a=2 c=∅ | c=1 b=2", partition=p)
+    with lastword.open(tmp_path / "door") as store:
+        for fault in DOOR_FAULTS:
+            store.create_topic(fault)
     (tmp_path / "cluster.py").write_text(CLUSTER)
     done = subprocess.run(
         [sys.executable, "cluster.py", str(tmp_path), cluster],
@@ -302,7 +323,13 @@ def test_a_cluster_of_two_workers(cluster: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     expected = [(None, 6, 3, 1)] * 4
-    assert done.stdout.splitlines() == [f"{fault} {expected}" for fault in FAULTS]
+    door = [f"door {fault} 4000 50" for fault in DOOR_FAULTS]
+    assert done.stdout.splitlines() == [f"{fault} {expected}" for fault in FAULTS] + door
+    with lastword.open(tmp_path / "door") as store:
+        for fault in DOOR_FAULTS:  # written once, in order, though a task ran twice
+            found = [int(r.value or 0) for r in store.topic(fault).read(0)]
+            assert found == list(range(4000))
+        assert len(store.check(orphan_age_ms=0).problems) >= 1
     orphans = {}
     for fault in FAULTS:
         with lastword.open(tmp_path / fault) as store:
@@ -317,10 +344,11 @@ def test_a_cluster_of_two_workers(cluster: str, tmp_path: Path) -> None:
 
 def _without_lastword(folder: Path) -> dict[str, str]:
     """A Python for executors that has everything but lastword, and lastword as an archive."""
-    package = Path(lastword.__file__).parent
+    home = Path(lastword.__file__).parent
     with zipfile.ZipFile(folder / "lastword.zip", "w") as archive:
-        for file in package.rglob("*.py"):
-            archive.write(file, file.relative_to(package.parent))
+        for package in (home, home.with_name("pyspark_lastword")):
+            for file in package.rglob("*.py"):
+                archive.write(file, file.relative_to(package.parent))
     others = folder / "site-packages"
     others.mkdir()
     for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():

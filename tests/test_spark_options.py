@@ -20,14 +20,14 @@ from lastword.errors import (
     LastwordError,
     UnknownTopicError,
 )
-from lastword.spark.options import OPTIONS, Options
-from lastword.spark.queries import (
+from lastword.spark.asked import (
     Bound,
     Subscription,
     batch_reading,
     stream_reading,
     writing,
 )
+from lastword.spark.options import OPTIONS, Options
 from lastword.spark.rows import arrow_schema, schema_for
 from lastword.store import Store
 from lastword.testing import ManualClock

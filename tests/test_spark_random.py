@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from lastword.errors import DataLossError
 from lastword.spark.options import Options
 from lastword.spark.rows import schema_for
 from lastword.spark.stream import StreamReader
@@ -65,7 +67,7 @@ def latest(found: list[Row]) -> list[Row]:
     return sorted(row for row in last.values() if row[4] is not None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(LOG, st.data())
 def test_any_part_of_any_log(steps: list[Any], data: st.DataObject) -> None:
     with a_store(steps) as (store, topic, _):
@@ -84,7 +86,7 @@ def test_any_part_of_any_log(steps: list[Any], data: st.DataObject) -> None:
         assert read_here(store, subscribe="t", **options) == wanted
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(LOG, st.one_of(st.none(), st.integers(1, 5)), st.sampled_from([1_048_577, 128 << 20]))
 def test_latest_is_exact_whatever_was_cleaned(
     steps: list[Any], fewest: int | None, map_bytes: int
@@ -100,7 +102,7 @@ class Follower:
     """A streaming query without Spark: it keeps a checkpoint, and may die at any moment."""
 
     def __init__(self, store: Store, **options: Any) -> None:
-        self._options = Options(texts({"subscribe": "t", "store": "x", **options}))
+        self._options = texts({"subscribe": "t", "store": "x", **options})
         self._store = store
         self.seen: list[Row] = []
         self.done: dict[str, Any] | None = None  # the last batch that was committed
@@ -145,7 +147,7 @@ LIVE = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(LOG, LIVE, st.one_of(st.none(), st.integers(1, 6)), st.sampled_from(["earliest", "latest"]))
 def test_a_stream_sees_every_last_word_in_order_once(
     before: list[Any], live: list[Any], most: int | None, where: str
@@ -181,7 +183,7 @@ def test_a_stream_sees_every_last_word_in_order_once(
             assert all(row[2] >= begin[row[1]] for row in query.seen)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(LOG, st.integers(1, 9))
 def test_portions_are_counted_in_live_records(steps: list[Any], most: int) -> None:
     """Full portions, as far as that can be shared, though most offsets may be gone."""
@@ -197,3 +199,37 @@ def test_portions_are_counted_in_live_records(steps: list[Any], most: int) -> No
         assert len(query.seen) == total
         assert batches <= total + 2
         assert query._reader.latestOffset(query.start(), ReadAllAvailable()) == query.start()
+
+
+def test_what_retention_drops_between_plan_and_run_is_a_loss() -> None:
+    with a_store([[("a", "x", 0)] * 6]) as (store, topic, _):
+        query = Follower(store, startingOffsets="earliest")
+        assert query.plan()
+        query.done = {"t": {"0": 0, "1": 0}}  # it had begun before
+        topic.delete_records(0, 3)
+        with pytest.raises(DataLossError, match="t-0: offset 0 is below log start, which is 3"):
+            query.run()
+
+
+def test_a_topic_made_anew_is_a_loss_however_much_it_grows() -> None:
+    """The offsets of a batch that cannot be are not even planned."""
+    with a_store([[("a", "x", 0)] * 6]) as (store, topic, _):
+        query = Follower(store, startingOffsets="earliest")
+        query.plan()
+        query.run()
+        topic.delete()
+        again = store.create_topic("t", 2)
+        again.append([("a", "x", None, (), 0)])
+        with pytest.raises(DataLossError, match="offset 6 is beyond log end, which is 1"):
+            query.plan()
+        query.planned = {"t": {"0": 1, "1": 0}}  # as a Spark that had noted it
+        again.append([("a", "x", None, (), 0)] * 9)
+        with pytest.raises(DataLossError, match="offset 6 is beyond 1, where this batch ends"):
+            query.run()
+
+
+def test_a_batch_in_the_middle_of_a_file_is_shared_among_tasks() -> None:
+    with a_store([[("a", "x", 0)] * 100]) as (store, _, _clock):
+        query = Follower(store, startingOffsets="earliest", minPartitions=4)
+        tasks = query._reader.partitions({"t": {"0": 80, "1": 0}}, {"t": {"0": 100, "1": 0}})
+        assert [sum(p.records for p in task.pieces) for task in tasks] == [5] * 4  # type: ignore[attr-defined]

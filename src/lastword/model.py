@@ -132,6 +132,11 @@ class LogFile:
     def where(self) -> str:
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether no offset is missing in it: nothing was removed."""
+        return self.facts.records == self.last_offset - self.base_offset + 1
+
 
 @dataclass(frozen=True)
 class Segment:

@@ -37,7 +37,10 @@ def open_store(
     if url is None:
         url = os.environ.get("LASTWORD_STORE", "")
         if not url:
-            raise NotAStoreError("no store", "give its URL (--store), or set LASTWORD_STORE")
+            raise NotAStoreError(
+                "no store",
+                "give its URL (--store; in Spark the option store), or set LASTWORD_STORE",
+            )
     address = addresses.parse(url)
     catalog = _folder_catalog(address, create) if address.folder else _postgres_catalog(address)
     try:

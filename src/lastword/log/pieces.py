@@ -62,9 +62,12 @@ def _chosen_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a piece, in batches that may be tiny."""
     reader = FileReader(root, piece.file)
+    wanted = set(reader.row_groups(piece.start, piece.end))
     stop = 0
     for row_group in reader.row_groups(0, LONG_MAX):
         first, stop = stop, stop + reader.rows(row_group)
+        if row_group not in wanted or stop <= piece.first or first >= piece.stop:
+            continue
         chosen = _chosen(reader, row_group, piece, first)
         if keep is not None:
             chosen &= keep[first:stop]
@@ -76,7 +79,7 @@ def _chosen(reader: FileReader, row_group: int, piece: Piece, first: int) -> Boo
     """Which rows of the row group, whose first row has this number in the file, are the piece's."""
     rows = np.arange(first, first + reader.rows(row_group))
     chosen: Bools = (rows >= piece.first) & (rows < piece.stop)
-    if piece.is_cut and chosen.any():
+    if piece.is_cut:
         offsets = reader.read(row_group, [])["offset"].to_numpy()
         chosen &= (offsets >= piece.start) & (offsets < piece.end)
     return chosen

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from lastword.clock import Clock
 from lastword.errors import StorageError
 from lastword.files.parquet import ROW_GROUP_BYTES, FileWriter, new_file
 from lastword.files.root import DataRoot
@@ -36,8 +37,8 @@ class _Partition:
 class Staging:
     """Staged files that grow. Used as a context manager: if the block fails, nothing is left."""
 
-    def __init__(self, root: DataRoot, now_ms: int) -> None:
-        self._root, self._now_ms = root, now_ms
+    def __init__(self, root: DataRoot, clock: Clock) -> None:
+        self._root, self._clock = root, clock
         self._partitions: dict[tuple[int, int], _Partition] = {}
         self._gathered_bytes = 0
         self._paths: list[str] = []
@@ -79,7 +80,7 @@ class Staging:
         if not partition.gathered:
             return
         if partition.writer is None:
-            path = self._root.new_path(partition.topic.name, partition.number, self._now_ms)
+            path = self._root.new_path(partition.topic.name, partition.number, self._clock())
             codec = partition.topic.config.compression_type
             self._paths.append(path)
             partition.writer = partition.open.enter_context(new_file(self._root, path, codec))

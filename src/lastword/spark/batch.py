@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lastword.opening import open_store
+from lastword.spark.asked import Reading
 from lastword.spark.plan import batch_spans, share
-from lastword.spark.queries import Reading
+from lastword.spark.read_task import ReadTask
 from lastword.spark.rows import arrow_schema
-from lastword.spark.task import ReadTask
 
 
 class BatchReader(DataSourceReader):

@@ -16,22 +16,26 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.functions import arrow_udf
 
 from lastword.opening import open_store
+from lastword.spark.asked import batch_reading
 from lastword.spark.options import Options
 from lastword.spark.plan import Span, batch_spans, timestamp_type
-from lastword.spark.queries import batch_reading
 from lastword.spark.rows import schema_for
 from lastword.spark.split import pieces_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from lastword.files.root import DataRoot
+    from lastword.log.pieces import Piece
 
 _STORED = (
     "offset_delta long, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key:string,value:binary>>"
 )
-_VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
+_STRICT = {
+    "parquet.page.verify-checksum.enabled": "true",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
 _GLOB = re.compile(r"([\\*?{}\[\]^,])")
 
 
@@ -53,19 +57,17 @@ def dataframe(spark: SparkSession, topic: str | None = None, **options: Any) -> 
         if not root.is_local or reading.is_latest:
             return spark.read.format("lastword").options(**given).load()
         spans = batch_spans(store.base, reading)
-    table = _table(spans)
-    if not table.num_rows:
+    pieces = [(s, p) for s in spans for p in pieces_of(s.files, s.start, s.end)]
+    if not pieces:
         return spark.createDataFrame([], schema)
-    files = spark.createDataFrame(table)
-    stored = spark.read.schema(_STORED).options(**_VERIFIED).parquet(*_paths(root, spans))
-    joined = stored.withColumn("_name", f.col("_metadata.file_name")).join(
-        f.broadcast(files), "_name"
-    )
-    offset = f.col("_base") + f.col("offset_delta")
-    if _is_cut(spans):
-        joined = joined.where((offset >= f.col("_start")) & (offset < f.col("_end")))
-    made: dict[str, Column] = {"offset": offset}
-    return joined.select(*(made.get(name, f.col(name)).alias(name) for name in schema.names))
+    paths = [_found_by_spark(root.full(piece.file.facts.path)) for _, piece in pieces]
+    stored = spark.read.schema(_STORED).options(**_STRICT).parquet(*paths)
+    named = stored.withColumn("_name", f.col("_metadata.file_name"))
+    joined = named.join(f.broadcast(spark.createDataFrame(_table(pieces))), "_name")
+    joined = joined.withColumn("offset", f.col("_base") + f.col("offset_delta"))
+    if any(piece.is_cut for _, piece in pieces):
+        joined = joined.where("offset >= _start AND offset < _end")
+    return joined.select(*schema.names)
 
 
 def by_partition(
@@ -79,7 +81,10 @@ def by_partition(
         count = opened.topic(topic).partitions
 
     hashed = arrow_udf(lambda keys: _partitions(keys, count), "int")(f.col("key").cast("binary"))  # type: ignore[call-overload]
-    chosen = f.coalesce(f.col("partition"), hashed) if "partition" in frame.columns else hashed
+    any_ = f.pmod(f.monotonically_increasing_id(), f.lit(count)).cast("int")
+    chosen = f.when(f.col("key").isNull(), any_).otherwise(hashed)
+    if "partition" in frame.columns:
+        chosen = f.coalesce(f.col("partition"), chosen)
     spread = frame.withColumn("partition", chosen).repartitionById(count, "partition")
     return spread.sortWithinPartitions(*order_by) if order_by else spread
 
@@ -91,21 +96,12 @@ def _partitions(keys: pa.Array, count: int) -> pa.Array:
     return pa.array(partition_for(keys, count), pa.int32())
 
 
-def _pieces(spans: Sequence[Span]) -> list[tuple[Span, Any]]:
-    return [(span, p) for span in spans for p in pieces_of(span.files, span.start, span.end)]
+def _found_by_spark(path: str) -> str:
+    """The path, whatever characters the folder has in its name."""
+    return "file://" + _GLOB.sub(r"\\\1", path)
 
 
-def _is_cut(spans: Sequence[Span]) -> bool:
-    return any(piece.is_cut for _, piece in _pieces(spans))
-
-
-def _paths(root: DataRoot, spans: Sequence[Span]) -> list[str]:
-    """The files as Spark finds them, whatever characters the folder has in its name."""
-    paths = (root.full(piece.file.facts.path) for _, piece in _pieces(spans))
-    return ["file://" + _GLOB.sub(r"\\\1", path) for path in paths]
-
-
-def _table(spans: Sequence[Span]) -> pa.Table:
+def _table(pieces: Sequence[tuple[Span, Piece]]) -> pa.Table:
     """What the catalog says of each file, by its name."""
     rows = [
         {
@@ -117,7 +113,7 @@ def _table(spans: Sequence[Span]) -> pa.Table:
             "partition": piece.file.partition,
             "timestampType": timestamp_type(span.place.topic),
         }
-        for span, piece in _pieces(spans)
+        for span, piece in pieces
     ]
     schema = pa.schema(
         [

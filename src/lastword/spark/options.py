@@ -7,12 +7,13 @@ by changing its format; an option that is nearly one of ours is a mistake, and a
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lastword.config import LONG_MAX
-from lastword.errors import InvalidArgumentError, did_you_mean
+from lastword.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,5 @@ def _refuse(name: str) -> None:
         )
     if name in _NAMES or name in _OF_A_BROKER or name.startswith("kafka."):
         return
-    if advice := did_you_mean(name, _NAMES):
-        meant = next(own for low, own in _NAMES.items() if repr(low) in advice)
-        raise InvalidArgumentError(f"unknown option {name!r}; did you mean {meant!r}?")
+    if meant := difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.85):
+        raise InvalidArgumentError(f"unknown option {name!r}; did you mean {_NAMES[meant[0]]!r}?")

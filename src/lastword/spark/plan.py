@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from lastword.catalog import queries
 from lastword.catalog.topics import store_settings
 from lastword.config import TimestampType
+from lastword.errors import UnknownTopicError
 from lastword.foundation import Foundation
 from lastword.log.scan import Section
 from lastword.model import LogFile, TopicRow
+from lastword.spark.asked import LATEST, Reading
 from lastword.spark.positions import Place, ends, places, starts, topics_of, within
-from lastword.spark.queries import LATEST, Reading
+from lastword.spark.read_task import Latest, ReadTask
 from lastword.spark.split import LATEST_TASK_BYTES, TASK_BYTES, pieces_of, split
-from lastword.spark.task import Latest, ReadTask
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ def batch_spans(base: Foundation, reading: Reading) -> list[Span]:
     """What a batch query reads, at one moment."""
     topics = topics_of(base, reading.subscription)
     logs = queries.whole_logs(base.catalog, topics)
+    for topic in topics:
+        if topic.id not in {row.topic_id for row, _ in logs}:
+            raise UnknownTopicError(topic.name)  # deleted meanwhile
     found = places(topics, [row for row, _ in logs], reading.subscription)
     files = {(row.topic_id, row.partition): its for row, its in logs}
     first, last = starts(base, found, reading), ends(base, found, reading)

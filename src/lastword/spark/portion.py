@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from lastword.config import LONG_MAX
 from lastword.files.parquet import FileReader
 from lastword.files.root import DataRoot
 from lastword.log.scan import Longs
 from lastword.model import LogFile
-from lastword.spark.queries import TopicPartition
+from lastword.spark.asked import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -25,32 +25,38 @@ class Backlog:
     files: Sequence[LogFile]
     root: DataRoot
 
+    @cached_property
+    def counts(self) -> list[int]:
+        """How many live records of each file are in it."""
+        return [self._count(file) for file in self.files]
+
     @property
     def records(self) -> int:
-        """How many live records that is."""
-        return sum(self._within(file) for file in self.files)
+        return sum(self.counts)
 
     def end_of(self, count: int) -> int:
         """The offset before which the first so many records lie; the next one's, if there is one."""
-        for file in self.files:
-            here = self._within(file)
+        for file, here in zip(self.files, self.counts, strict=True):
             if count < here:
-                if _is_dense(file):
-                    return max(self.start, file.base_offset) + count
-                offsets = _offsets(self.root, file)
-                return int(offsets[offsets >= self.start][count])
+                first = max(self.start, file.base_offset)
+                return first + count if file.is_dense else int(self._offsets(file)[count])
             count -= here
         return self.end
 
-    def _within(self, file: LogFile) -> int:
-        """How many of the file's records are in the backlog."""
+    def _count(self, file: LogFile) -> int:
         first, last = max(self.start, file.base_offset), min(self.end, file.last_offset + 1)
         if (first, last) == (file.base_offset, file.last_offset + 1):
             return file.facts.records
-        if _is_dense(file):
-            return max(0, last - first)
-        offsets = _offsets(self.root, file)
-        return int(np.count_nonzero((offsets >= first) & (offsets < last)))
+        return max(0, last - first) if file.is_dense else len(self._offsets(file))
+
+    def _offsets(self, file: LogFile) -> Longs:
+        """The offsets of its records that are in the backlog, where some are missing."""
+        reader = FileReader(self.root, file)
+        groups = reader.row_groups(self.start, self.end)
+        found = [reader.read(i, [])["offset"].to_numpy() for i in groups]
+        offsets = np.concatenate(found) if found else np.empty(0, np.int64)
+        first, stop = np.searchsorted(offsets, [self.start, self.end])
+        return offsets[first:stop]
 
 
 def portion(backlogs: Sequence[Backlog], most: int) -> dict[TopicPartition, int]:
@@ -60,14 +66,3 @@ def portion(backlogs: Sequence[Backlog], most: int) -> dict[TopicPartition, int]
     if total <= most:
         return {backlog.where: backlog.end for backlog in backlogs}
     return {b.where: b.end_of(max(1, most * sizes[b.where] // total)) for b in backlogs}
-
-
-def _is_dense(file: LogFile) -> bool:
-    """Whether no offset is missing in it: it was never cleaned."""
-    return file.facts.records == file.last_offset - file.base_offset + 1
-
-
-def _offsets(root: DataRoot, file: LogFile) -> Longs:
-    reader = FileReader(root, file)
-    groups = reader.row_groups(0, LONG_MAX)
-    return np.concatenate([reader.read(i, [])["offset"].to_numpy() for i in groups])

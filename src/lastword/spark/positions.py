@@ -13,7 +13,7 @@ from lastword.errors import DataLossError, InvalidArgumentError, UnknownTopicErr
 from lastword.foundation import Foundation
 from lastword.log.read import first_offset_since
 from lastword.model import PartitionRow, TopicRow
-from lastword.spark.queries import EARLIEST, LATEST, Bound, Reading, Subscription, TopicPartition
+from lastword.spark.asked import EARLIEST, LATEST, Bound, Reading, Subscription, TopicPartition
 
 Positions = dict[TopicPartition, int]
 
@@ -70,7 +70,7 @@ def subscribed(base: Foundation, wanted: Subscription, *, is_running: bool = Fal
 
 def starts(base: Foundation, found: Collection[Place], reading: Reading) -> Positions:
     """The offset to start from, for every partition; -1 where that is latest."""
-    bound = reading.start or Bound(EARLIEST)
+    bound = reading.start
     _refuse_other_partitions(bound, found, "starting")
     positions = {}
     for place in found:
@@ -90,14 +90,13 @@ def starts(base: Foundation, found: Collection[Place], reading: Reading) -> Posi
 
 def ends(base: Foundation, found: Collection[Place], reading: Reading) -> Positions:
     """The offset to end before, for every partition."""
-    bound = reading.end or Bound(LATEST)
+    bound = reading.end
     _refuse_other_partitions(bound, found, "ending")
     positions = {}
     for place in found:
         asked = _asked(bound, place)
         offset = _offset_since(base, place, asked) if bound.is_time else asked
-        is_latest = offset is None or offset == LATEST
-        positions[place.key] = place.row.log_end if is_latest else int(offset or 0)
+        positions[place.key] = place.row.log_end if offset in (None, LATEST) else offset
     return positions
 
 
@@ -107,11 +106,10 @@ def within(place: Place, start: int, end: int, *, fail: bool) -> tuple[int, int]
     if start < first:
         lose(place.where, f"offset {start} is below log start, which is {first} now", fail=fail)
     elif max(start, end) > last:
-        lose(
-            place.where,
-            f"offset {max(start, end)} is beyond log end, which is {last}: was the topic made anew?",
-            fail=fail,
-        )
+        problem = f"offset {max(start, end)} is beyond log end, which is {last}"
+        lose(place.where, f"{problem}: was the topic made anew?", fail=fail)
+    elif start > end:
+        lose(place.where, f"offset {start} is beyond {end}, where this batch ends", fail=fail)
     return max(start, first), min(end, last)
 
 

@@ -13,14 +13,11 @@ The files of Spark's partitions follow each other in their order, so records kee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -37,22 +34,13 @@ from pyspark.sql.types import (
 
 from lastword.catalog import queries
 from lastword.catalog.retired import condemn_orphans
-from lastword.clock import system_clock
-from lastword.errors import (
-    InvalidArgumentError,
-    InvalidRecordError,
-    LastwordError,
-    UnknownTopicError,
-)
-from lastword.files.root import DataRoot
+from lastword.errors import InvalidArgumentError, LastwordError, SparkError
 from lastword.log.append import commit_staged
-from lastword.log.batch import checked
-from lastword.log.records import to_table
-from lastword.log.staging import Staging
-from lastword.model import StagedFile, TopicRow, Writer, valid_writer
+from lastword.model import valid_writer
 from lastword.opening import open_store
-from lastword.spark.queries import Writing
+from lastword.spark.asked import Writing
 from lastword.spark.rows import HEADERS
+from lastword.spark.write_task import Staged, WriteTask
 
 _COLUMNS: dict[str, tuple[DataType, ...]] = {
     "key": (StringType(), BinaryType()),
@@ -62,59 +50,6 @@ _COLUMNS: dict[str, tuple[DataType, ...]] = {
     "timestamp": (TimestampType(),),
     "topic": (StringType(),),
 }
-
-
-@dataclass
-class Staged(WriterCommitMessage):
-    """What a task has staged, for which topics and which streaming query."""
-
-    files: tuple[StagedFile, ...]
-    topics: tuple[TopicRow, ...]
-    query_id: str | None
-
-
-@dataclass(frozen=True)
-class TaskSink:
-    """What a task needs to stage rows: no catalog."""
-
-    root: DataRoot
-    topics: Mapping[str, TopicRow]
-    topic: str | None  # all rows go there; else a column says where
-    columns: tuple[str, ...]
-
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage all rows of a task."""
-        task = TaskContext.get()
-        now_ms, keyless = system_clock(), task.partitionId() if task else 0
-        with Staging(self.root, now_ms) as staging:
-            for batch in batches:
-                for topic, rows in self._by_topic(batch):
-                    table = to_table(rows)
-                    staging.add(topic, checked(table, topic, now_ms, keyless))
-                    keyless += table["key"].null_count
-            files = tuple(staging.finish())
-        used = {file.topic_id for file in files}
-        topics = tuple(topic for topic in self.topics.values() if topic.id in used)
-        query_id = task.getLocalProperty("sql.streaming.queryId") if task else None
-        return Staged(files, topics, query_id)
-
-    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicRow, pa.Table]]:
-        table = pa.Table.from_batches([batch])
-        rows = table.select(self.columns)
-        if "key" not in self.columns:
-            rows = rows.append_column("key", pa.nulls(rows.num_rows, pa.binary()))
-        if self.topic is not None:
-            yield self.topics[self.topic], rows
-            return
-        names = table["topic"]
-        if names.null_count:
-            raise InvalidRecordError(
-                "a row has no topic: its column 'topic' is null, and there is no option topic"
-            )
-        for name in pc.unique(names).to_pylist():
-            if name not in self.topics:
-                raise UnknownTopicError(name, known=self.topics)
-            yield self.topics[name], rows.filter(pc.equal(names, name))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -129,18 +64,22 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __getstate__(self) -> dict[str, object]:
         """What tasks get: the store's URL may hold a password, and stays in the driver."""
-        return {"_sink": self._sink}
+        return {"_task": self._task}
 
     @cached_property
-    def _sink(self) -> TaskSink:
-        return _task_sink(self._writing, self._schema)
+    def _task(self) -> WriteTask:
+        return _write_task(self._writing, self._schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return self._sink.write(iterator)
+        return self._task.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        staged = _staged(messages)
-        query_id = next((message.query_id for message in staged), None)
+        staged = [message for message in _staged(messages) if message.files]
+        if not staged:  # there is nothing that could be doubled
+            return
+        query_id = staged[0].query_id
+        if query_id is None:
+            raise SparkError("Spark did not say which query this is; nothing was appended")
         _commit(self._writing, staged, (f"spark:{query_id}", batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
@@ -152,19 +91,19 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, writing: Writing, schema: StructType) -> None:
         self._writing = writing
-        self._sink = _task_sink(writing, schema)
+        self._task = _write_task(writing, schema)
         self._is_shipped = False
 
     def __getstate__(self) -> dict[str, object]:
         """Spark pickles it twice: for tasks, which do not get the store's URL, then for the commit."""
-        state: dict[str, object] = {"_sink": self._sink}
+        state: dict[str, object] = {"_task": self._task}
         if self._is_shipped:
             state["_writing"] = self._writing
         self._is_shipped = True
         return state
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return self._sink.write(iterator)
+        return self._task.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _commit(self._writing, _staged(messages), self._writing.writer)
@@ -173,7 +112,7 @@ class BatchWriter(DataSourceArrowWriter):
         _abort(self._writing, _staged(messages))
 
 
-def _task_sink(writing: Writing, schema: StructType) -> TaskSink:
+def _write_task(writing: Writing, schema: StructType) -> WriteTask:
     """What tasks need to know of the topics, after a look at the rows that will come."""
     types = {field.name: field.dataType for field in schema.fields}
     for name, dtype in types.items():
@@ -194,7 +133,7 @@ def _task_sink(writing: Writing, schema: StructType) -> TaskSink:
         else:
             topics = queries.topics(catalog)
     columns = tuple(name for name in types if name in _COLUMNS and name != "topic")
-    return TaskSink(root, {topic.name: topic for topic in topics}, writing.topic, columns)
+    return WriteTask(root, {topic.name: topic for topic in topics}, writing.topic, columns)
 
 
 def _names(column: str) -> list[str]:
@@ -209,13 +148,13 @@ def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:
 def _commit(writing: Writing, staged: Sequence[Staged], by: tuple[str, int] | None) -> None:
     """Append what the tasks have staged, in the order of Spark's partitions."""
     files = [file for message in staged for file in message.files]
-    if not files:
+    if not files and by is None:
         return
     topics = {topic.id: topic for message in staged for topic in message.topics}
     with open_store(writing.store, create=False) as store:
         base = store.base
-        over = next(iter(topics)) if writing.topic is not None else 0
-        writer: Writer | None = None if by is None else valid_writer(by, over)
+        over = 0 if writing.topic is None else queries.topic_named(base.catalog, writing.topic).id
+        writer = None if by is None else valid_writer(by, over)
         commit_staged(base.catalog, base.root, list(topics.values()), files, base.clock(), writer)
 
 

@@ -9,9 +9,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from lastword.errors import InvalidArgumentError
+from lastword.spark.asked import batch_reading, subscription, writing
 from lastword.spark.batch import BatchReader
 from lastword.spark.options import Options
-from lastword.spark.queries import batch_reading, subscription, writing
 from lastword.spark.rows import schema_for
 from lastword.spark.sink import BatchWriter, StreamWriter
 from lastword.spark.stream import StreamReader
@@ -30,10 +30,10 @@ class LastwordDataSource(DataSource):
         return schema_for(options)
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(batch_reading(self._own_options()), schema)
+        return BatchReader(batch_reading(Options(self._taken())), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        return StreamReader(self._own_options(), schema)
+        return StreamReader(self._taken(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
@@ -43,9 +43,14 @@ class LastwordDataSource(DataSource):
         return BatchWriter(writing(Options(self.options)), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
-        return StreamWriter(writing(Options(self.options)), schema)
+        asked = writing(Options(self.options))
+        if asked.writer is not None:
+            raise InvalidArgumentError(
+                "a stream is an exactly-once writer by itself: leave writerId and writerVersion out"
+            )
+        return StreamWriter(asked, schema)
 
-    def _own_options(self) -> Options:
+    def _taken(self) -> dict[str, str]:
         """The options, which are taken away: tasks get a copy of what is left."""
-        options, self.options = Options(self.options), {}
+        options, self.options = dict(self.options), {}
         return options

@@ -20,7 +20,7 @@ LATEST_TASK_BYTES = 1 << 30  # each task scans the keys of all that is newer tha
 def pieces_of(files: Sequence[LogFile], start: int, end: int) -> list[Piece]:
     """What is read of these files to have the offsets [start, end)."""
     return [
-        Piece(file, 0, file.facts.records, start, end)
+        _piece(file, start, end)
         for file in files
         if file.last_offset >= start and file.base_offset < end
     ]
@@ -47,23 +47,35 @@ def split(
             parts = max(parts, math.ceil(records / most_records))
         if fewest_tasks is not None:
             parts = max(parts, math.ceil(fewest_tasks * records / total))
-        tasks += _in_parts(pieces, math.ceil(records / max(1, parts)))
+        tasks += _in_parts(pieces, math.ceil(records / max(1, parts)), task_bytes)
     return tasks
 
 
-def _in_parts(pieces: Sequence[Piece], most: int) -> Iterator[tuple[Piece, ...]]:
-    """Runs of at most so many records."""
+def _piece(file: LogFile, start: int, end: int) -> Piece:
+    """The rows that may be wanted; where no offset is missing, just these."""
+    count = file.facts.records
+    if not file.is_dense:
+        return Piece(file, 0, count, start, end)
+    first, stop = max(0, start - file.base_offset), min(count, end - file.base_offset)
+    return Piece(file, first, stop, start, end)
+
+
+def _in_parts(
+    pieces: Sequence[Piece], most_records: int, most_bytes: int
+) -> Iterator[tuple[Piece, ...]]:
+    """Runs of at most so many records, and about so many bytes."""
     part: list[Piece] = []
-    left = most
+    records, size = most_records, most_bytes
     for whole in pieces:
         piece = whole
         while piece.records:
-            taken = replace(piece, stop=min(piece.stop, piece.first + left))
+            fits = max(1, size * piece.records // max(1, piece.bytes))
+            taken = replace(piece, stop=min(piece.stop, piece.first + min(records, fits)))
             piece = replace(piece, first=taken.stop)
             part.append(taken)
-            left -= taken.records
-            if not left:
+            records, size = records - taken.records, size - taken.bytes
+            if records <= 0 or size <= 0:
                 yield tuple(part)
-                part, left = [], most
+                part, records, size = [], most_records, most_bytes
     if part:
         yield tuple(part)

@@ -26,6 +26,7 @@ from lastword.catalog import queries
 from lastword.config import LONG_MAX
 from lastword.foundation import Foundation
 from lastword.opening import open_store
+from lastword.spark.asked import LATEST, Reading, TopicPartition, stream_reading
 from lastword.spark.options import Options
 from lastword.spark.plan import Span, share
 from lastword.spark.portion import Backlog, portion
@@ -39,9 +40,8 @@ from lastword.spark.positions import (
     to_json,
     within,
 )
-from lastword.spark.queries import LATEST, Reading, TopicPartition, stream_reading
+from lastword.spark.read_task import ReadTask
 from lastword.spark.rows import arrow_schema
-from lastword.spark.task import ReadTask
 
 Offsets = dict[str, Any]
 
@@ -49,7 +49,7 @@ Offsets = dict[str, Any]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows topics, from one batch's offsets to the next."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
         """Nothing is looked at yet: Spark would bury an error that comes here under one of its own."""
         self._options, self._columns = options, schema
         self._target: Positions | None = None  # where a query that ends by itself will end
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _reading(self) -> Reading:
-        return stream_reading(self._options)
+        return stream_reading(Options(self._options))
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -92,6 +92,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = from_json(start)
         found = self._found(before)
         last = {key: self._end(place) for key, place in found.items()}
+        for key in before.keys() & last.keys():  # before Spark notes the offsets
+            at = last[key] if before[key] == LATEST else before[key]
+            within(found[key], at, last[key], fail=self._reading.fail_on_data_loss)
         if not isinstance(limit, ReadAllAvailable):
             spans = [self._span(place, before.get(key), last[key]) for key, place in found.items()]
             backlogs = [
@@ -139,10 +142,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _span(self, place: Place, start: int | None, end: int) -> Span:
         """What lies between two offsets. A partition that is new is read from its beginning."""
         first = end if start == LATEST else start or 0
-        first, last = within(place, first, end, fail=self._reading.fail_on_data_loss)
-        number, wanted = place.row.partition, (first, last)
-        _, files = queries.read_plan(self._base.catalog, place.topic, number, wanted)
-        return Span(place, first, last, files)
+        number = place.row.partition
+        row, files = queries.read_plan(self._base.catalog, place.topic, number, (first, end))
+        now = Place(place.topic, row)
+        return Span(now, *within(now, first, end, fail=self._reading.fail_on_data_loss), files)
 
     def _waits(self, backlogs: Sequence[Backlog]) -> bool:
         """Whether it is worth waiting for more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from lastword.errors import BrokenFileError, ConflictError
 from lastword.files.root import DataRoot
 from lastword.log.latest import alive
 from lastword.log.pieces import Piece, read
-from lastword.log.scan import Section
+from lastword.log.scan import Bools, Section
 from lastword.spark.rows import shown, stored_columns
 
 
@@ -21,7 +22,13 @@ class Latest:
     """That only the last record of each key is read, and what must be scanned to know it."""
 
     section: Section
-    map_bytes: int
+    buffer_bytes: int  # for maps of keys; the tasks of a machine share it
+
+    def alive(self, root: DataRoot, pieces: tuple[Piece, ...]) -> dict[str, Bools]:
+        """Which rows of these pieces' files are read."""
+        map_bytes = self.buffer_bytes // (os.cpu_count() or 1)
+        paths = {piece.file.facts.path for piece in pieces}
+        return alive(self.section, root, map_bytes, paths)
 
 
 @dataclass(frozen=True)
@@ -42,11 +49,11 @@ class ReadTask(InputPartition):
                 raise
             raise ConflictError(
                 f"{error.path} is gone; if this query was planned more than file.delete.delay.ms ago, "
-                "the cleaner has replaced it: load the DataFrame again"
+                "the cleaner has replaced it: load the DataFrame again, or restart the stream"
             ) from None
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        living = alive(self.latest.section, self.root, self.latest.map_bytes) if self.latest else {}
+        living = self.latest.alive(self.root, self.pieces) if self.latest else {}
         columns = stored_columns(schema)
         for piece in self.pieces:
             keep = living.get(piece.file.facts.path)

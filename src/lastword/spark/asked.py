@@ -33,6 +33,9 @@ class Bound:
     is_time: bool = False
 
 
+FROM_EARLIEST, TO_LATEST = Bound(EARLIEST), Bound(LATEST)
+
+
 @dataclass(frozen=True)
 class Reading:
     """What a query wants to read."""
@@ -40,8 +43,8 @@ class Reading:
     store: str | None
     subscription: Subscription
     is_latest: bool = False
-    start: Bound | None = None
-    end: Bound | None = None
+    start: Bound = FROM_EARLIEST
+    end: Bound = TO_LATEST
     no_match_is_latest: bool = False
     min_partitions: int | None = None
     max_records: int | None = None
@@ -62,8 +65,8 @@ class Writing:
 
 def batch_reading(options: Options) -> Reading:
     """What a batch query wants to read."""
-    start = _bound(options, "starting") or Bound(EARLIEST)
-    end = _bound(options, "ending") or Bound(LATEST)
+    start = _bound(options, "starting") or FROM_EARLIEST
+    end = _bound(options, "ending") or TO_LATEST
     _refuse_offset(start, LATEST, "startingOffsets: a batch cannot start at latest (-1)")
     _refuse_offset(end, EARLIEST, "endingOffsets: a batch cannot end at earliest (-2)")
     _refuse_contradiction(start, end)
