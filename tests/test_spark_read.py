@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -369,3 +370,39 @@ def test_a_consistent_moment(local: Store, url: str, spark: SparkSession) -> Non
     finally:
         stop.set()
         writer.join()
+
+
+CONNECT = textwrap.dedent(
+    """
+    import sys
+    from pyspark.sql import SparkSession
+    from lastword.spark import by_partition, dataframe
+
+    url, checkpoint = sys.argv[1:]
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    source = {"store": url, "subscribe": "u"}
+    rows = spark.createDataFrame([("a", "1"), ("b", "2")], "key string, value string")
+    spread = by_partition(rows, "u", store=url)
+    spread.write.format("lastword").options(store=url, topic="u").mode("append").save()
+    stream = spark.readStream.format("lastword").options(**source, startingOffsets="earliest").load()
+    sink = stream.writeStream.format("lastword").option("checkpointLocation", checkpoint)
+    sink.options(store=url, topic="t").trigger(availableNow=True).start().awaitTermination()
+    latest = spark.read.format("lastword").options(**source, view="latest").load()
+    print(type(spark).__module__, latest.count(), dataframe(spark, "u", store=url).count())
+    """
+)
+
+
+def test_spark_connect(local: Store, url: str, tmp_path: Path) -> None:
+    """Both ways to read, a write and a stream, from a client that has no JVM of its own."""
+    pytest.importorskip("grpc", reason="no pyspark[connect] here")
+    for name in ("t", "u"):
+        local.create_topic(name)
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT, url, str(tmp_path / "checkpoint")],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1].endswith("pyspark.sql.connect.session 2 2")
+    assert sum(1 for _ in local.topic("t").read()) == 2
