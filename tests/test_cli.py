@@ -326,7 +326,7 @@ class TestMain:
     def test_no_store_at_all(self) -> None:
         done = self.call("topics", "list")
         assert done.returncode == 1
-        assert "give its URL (--store), or set LASTWORD_STORE" in done.stderr
+        assert "give its URL (--store; in Spark the option store), or set" in done.stderr
 
     def test_usage_is_exit_code_2(self) -> None:
         assert self.call("topics", "crate").returncode == 2

@@ -276,19 +276,13 @@ class TestSql:
         spark.sql("INSERT INTO u SELECT * FROM u WHERE key IS NOT NULL")
         assert log.topic("u").offsets() == {0: (0, 3)}
 
-    def test_spark_sql_and_a_plain_script(self, log: Store, url: str, tmp_path: Path) -> None:
+    def test_spark_sql_by_itself(self, log: Store, url: str, tmp_path: Path) -> None:
         """Found without registration, where nothing of ours was imported."""
         query = (
             f"CREATE TEMPORARY VIEW t USING lastword OPTIONS (store '{url}', subscribe 't'); "
             "SELECT 'records', count(*) FROM t"
         )
         assert "records\t8" in _said(tmp_path, "spark-sql", "-e", query)
-        (tmp_path / "script.py").write_text(
-            "from pyspark.sql import SparkSession\n"
-            "read = SparkSession.builder.getOrCreate().read.format('lastword')\n"
-            f"print('records', read.option('subscribe', 't').load({url!r}).count())\n"
-        )
-        assert "records 8" in _said(tmp_path, "spark-submit", "script.py")
 
 
 def _said(folder: Path, command: str, *words: str) -> str:

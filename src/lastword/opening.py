@@ -51,7 +51,7 @@ def open_store(
             identity = _make_store(address, catalog, clock())
         root = DataRoot(_usable_root(address, identity.data_root), folder=address.folder or "")
         _refuse_others_files(address, root, identity)
-        return Store(address.shown, Foundation(catalog, root, clock))
+        return Store(address.folder or address.shown, Foundation(catalog, root, clock))
     except BaseException:
         catalog.close()
         raise

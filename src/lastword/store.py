@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 class Store:
     """An open store. Made by `lastword.open`; safe to use from several threads."""
 
-    def __init__(self, shown: str, base: Foundation) -> None:
-        self.url, self.base = shown, base
+    def __init__(self, url: str, base: Foundation) -> None:
+        """`url` is one by which any process here can open it, without a password."""
+        self.url, self.base = url, base
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"

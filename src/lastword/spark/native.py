@@ -7,6 +7,7 @@ catalog says of each: partition, base offset, and the bounds of what may be read
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ def dataframe(spark: SparkSession, topic: str | None = None, **options: Any) -> 
     itself, because they are not on a disk, and for `view="latest"`, it is `format("lastword")`.
     """
     given = {name: _as_text(value) for name, value in options.items() if value is not None}
+    given.setdefault("store", os.environ.get("LASTWORD_STORE", ""))  # which Spark may not have
     if topic is not None:
         given["subscribe"] = topic
     own = Options(given)
