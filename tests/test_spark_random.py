@@ -233,3 +233,12 @@ def test_a_batch_in_the_middle_of_a_file_is_shared_among_tasks() -> None:
         query = Follower(store, startingOffsets="earliest", minPartitions=4)
         tasks = query._reader.partitions({"t": {"0": 80, "1": 0}}, {"t": {"0": 100, "1": 0}})
         assert [sum(p.records for p in task.pieces) for task in tasks] == [5] * 4  # type: ignore[attr-defined]
+
+
+def test_a_log_start_that_moves_between_two_looks_is_a_loss() -> None:
+    with a_store([[("a", "x", 0)] * 6]) as (store, topic, _):
+        query = Follower(store, startingOffsets="earliest")
+        looked = query._reader._found({})["t", 0]
+        topic.delete_records(0, 3)
+        with pytest.raises(DataLossError, match="offset 0 is below log start, which is 3"):
+            query._reader._span(looked, 0, 6)
