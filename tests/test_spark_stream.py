@@ -62,7 +62,7 @@ class Streams:
             frame.drop("partition").writeStream.format("lastword").outputMode(mode).options(**where)
         )
         query = writer.trigger(availableNow=True).start()
-        query.awaitTermination(120)
+        query.awaitTermination(300)
         assert not query.isActive
         return [p for p in query.recentProgress if p["numInputRows"]]
 
@@ -76,7 +76,7 @@ def values(topic: Topic) -> list[bytes | None]:
     return [r.value for r in topic.read()]  # type: ignore[misc]
 
 
-def until(is_so: Callable[[], bool], seconds: float = 60) -> None:
+def until(is_so: Callable[[], bool], seconds: float = 150) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it did not come to that"
@@ -366,7 +366,7 @@ def test_kill_everything(postgres_url: str, tmp_path: Path, spark: SparkSession)
             [sys.executable, "-c", QUERY, catalog_url, str(tmp_path / "q")],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        until(lambda: len(values(out)) > 100, 90)
+        until(lambda: len(values(out)) > 100)
         os.killpg(query.pid, signal.SIGKILL)
         query.wait()
         assert len(values(out)) < 4_000
