@@ -242,3 +242,14 @@ def test_a_log_start_that_moves_between_two_looks_is_a_loss() -> None:
         topic.delete_records(0, 3)
         with pytest.raises(DataLossError, match="offset 0 is below log start, which is 3"):
             query._reader._span(looked, 0, 6)
+
+
+def test_a_stream_that_starts_at_latest_does_not_start_later_after_a_crash() -> None:
+    with a_store([[("a", "old", 0)] * 6]) as (store, topic, clock):
+        query = Follower(store, startingOffsets="latest")
+        assert query.plan()
+        do([("a", "new", 0)], topic, clock)
+        query.restart()
+        assert query.run() == []
+        assert query.plan()
+        assert [row[2] for row in query.run()] == [6]
