@@ -26,7 +26,6 @@ from lastword.errors import (
     UnknownTopicError,
 )
 from lastword.log import append as log_append
-from lastword.log.append import Batch
 from lastword.model import Record, StagedFile, Writer
 from lastword.store import Store
 from lastword.testing import ManualClock
@@ -410,7 +409,7 @@ class TestCommit:
 
 
 def _staged(store: Store, topic: Topic, clock: ManualClock) -> StagedFile:
-    batch = Batch(topic.row, topic.prepare([("a", "1")], clock()).records)
+    batch = topic.prepare([("a", "1")], clock())
     planned = list(log_append._plan(batch))
     return log_append.stage(store.base.root, planned, clock())[0]
 

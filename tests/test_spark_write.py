@@ -136,7 +136,7 @@ class TestFiles:
         rows = pa.table({"key": ["k"] * 5, "value": [random.randbytes(1 << 20) for _ in range(5)]})
         with Staging(local.base.root, local.base.clock) as staging:
             for i in range(5):
-                staging.add(topic.row, topic.prepare(rows.slice(i, 1), 1).records)
+                staging.add(topic.prepare(rows.slice(i, 1), 1))
                 staging._write(staging._partitions[topic.id, 0])
             staged = staging.finish()
         assert [s.facts.records for s in staged] == [1] * 5
@@ -148,7 +148,7 @@ class TestFiles:
         with Staging(local.base.root, local.base.clock) as staging:
             for n in range(800):
                 rows = pa.table({"key": [str(n)], "value": [value], "partition": [n % 50]})
-                staging.add(topic.row, topic.prepare(rows, 1).records)
+                staging.add(topic.prepare(rows, 1))
                 assert staging._gathered_bytes < 70_000_000
             staged = staging.finish()
         assert len(staged) == 50
@@ -158,7 +158,7 @@ class TestFiles:
         topic = local.create_topic("t", 2)
         batch = topic.prepare([("a", "1"), ("b", "2")], 1)
         with suppress(RuntimeError), Staging(local.base.root, local.base.clock) as staging:
-            staging.add(topic.row, batch.records)
+            staging.add(batch)
             staging._write(next(iter(staging._partitions.values())))
             assert len(list(local.base.root.files())) == 1
             raise RuntimeError

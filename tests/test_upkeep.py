@@ -373,12 +373,19 @@ class TestBrokenFiles:
         """Wherever it is: in a page, in a page's header, or in the footer."""
         topic = local.create_topic("t")
         topic.append([(f"key-{i}", f"value {i}" * 5) for i in range(300)])
+        written = list(topic.read(0))
         path = Path(local.base.root.full(live_paths(topic)[0]))
         content = bytearray(path.read_bytes())
         content[int(at * len(content))] ^= 1
         path.write_bytes(content)
+
+        def look() -> None:
+            assert list(topic.read(0)) == written  # unless it is in the index, for look-ups
+            for i in range(300):
+                assert topic.get(f"key-{i}").offset == i
+
         with pytest.raises(BrokenFileError, match="is corrupt"):
-            list(topic.read(0))
+            look()
         assert [p.kind for p in local.check().problems] == ["corrupt"]
         assert local.check(quick=True).is_clean
 

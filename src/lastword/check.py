@@ -14,6 +14,7 @@ from lastword.catalog import queries
 from lastword.catalog.engine import Catalog
 from lastword.config import LONG_MAX
 from lastword.errors import BrokenFileError, UnknownTopicError
+from lastword.files.key_index import KeyIndexWriter
 from lastword.files.parquet import FileReader, tombstones_in
 from lastword.files.root import DataRoot, StoredFile
 from lastword.garbage import ORPHAN_AGE_MS
@@ -154,6 +155,7 @@ def _records(reader: FileReader) -> Iterator[Problem]:
     records = tombstones = null_keys = 0
     max_ms, last = -1, file.base_offset - 1
     in_order = honest = True
+    keys = KeyIndexWriter()
     for row_group in reader.row_groups(0, LONG_MAX):
         table = reader.read(row_group, ["timestamp", "tombstone", "key", "value", "headers"])
         offsets = table["offset"].to_numpy()
@@ -161,6 +163,7 @@ def _records(reader: FileReader) -> Iterator[Problem]:
         last = int(offsets[-1])
         honest &= tombstones_in(table).equals(table["tombstone"])
         records += table.num_rows
+        keys.add(table["key"])
         tombstones += pc.sum(table["tombstone"]).as_py()
         null_keys += table["key"].null_count
         max_ms = max(max_ms, pc.max(table["timestamp"].cast(pa.int64())).as_py())
@@ -176,6 +179,8 @@ def _records(reader: FileReader) -> Iterator[Problem]:
             yield Problem("wrong count", file.where, detail)
     if not in_order:
         yield Problem("corrupt", file.where, f"{facts.path}: its offsets do not grow")
+    if not np.array_equal(reader.indexed(), keys.entries()):
+        yield Problem("corrupt", file.where, f"{facts.path}: its key index differs from its keys")
     if not honest:
         yield Problem("corrupt", file.where, f"{facts.path}: tombstones and null values differ")
 

@@ -14,6 +14,7 @@
     ├── InvalidRecordError            records that the topic does not take; nothing was appended
     ├── OffsetOutOfRangeError         a position outside [log start, log end]
     ├── DataLossError                 records were dropped before a query had read them
+    ├── MissedTombstonesError         deletions since a position are no longer known
     ├── PolicyViolationError          the topic's cleanup.policy forbids it
     ├── BrokenFileError               a file of the log is missing or corrupt
     ├── StaleWriterError              an exactly-once writer that another one has overtaken
@@ -145,6 +146,17 @@ class DataLossError(LastwordError):
         super().__init__(
             f"{where}: {problem}; what was not read yet is lost. "
             "With the option failOnDataLoss=false the query goes on without it"
+        )
+
+
+class MissedTombstonesError(LastwordError):
+    """Deletions since a position are no longer known: tombstones beyond it have gone."""
+
+    def __init__(self, where: str, offset: int, exact_from: int) -> None:
+        self.where, self.offset, self.exact_from = where, offset, exact_from
+        super().__init__(
+            f"{where}: tombstones between offsets {offset} and {exact_from} have gone, so deletions "
+            "since then may be missed; start over from latest(), or ask for changes with or_full=True"
         )
 
 

@@ -65,6 +65,7 @@ class TopicRow:
     name: str
     partitions: int
     config: TopicConfig
+    is_scattered: bool = False  # keys may be in other partitions than their hash names
 
     def delete_after_ms(self, now_ms: int) -> int:
         """When the bytes of a file that is retired now may go."""
@@ -83,6 +84,7 @@ class PartitionRow:
     active_base: int
     active_bytes: int
     active_first_ms: int | None  # timestamp of the active segment's first record
+    exact_from: int = 0  # who has read up to here, or further, has missed no tombstone
     claim: str | None = None  # which cleaner works on it
     claim_until_ms: int | None = None
     failures: int = 0  # passes that failed in a row
@@ -115,6 +117,7 @@ class StagedFile:
     topic_id: int
     partition: int
     facts: FileFacts
+    has_strays: bool = False  # keys whose hash names another partition
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Swap:
     added: tuple[NewFile, ...] = ()
     moved: Mapping[str, int] = field(default_factory=dict)  # path → segment base
     first_tombstones: Mapping[int, int | None] = field(default_factory=dict)  # pass id → offset
+    exact_from: int = 0  # tombstones below have gone
     held_from: int | None = None  # what consumer groups had read when tombstones were removed
     groups_since_ms: int = 0
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lastword.catalog import commits, queries, topics
@@ -16,11 +18,16 @@ from lastword.config import Setting, TopicConfig
 from lastword.errors import InvalidArgumentError, OffsetOutOfRangeError, PolicyViolationError
 from lastword.foundation import Foundation
 from lastword.log import batch, read
-from lastword.log.append import Batch
 from lastword.log.append import append as append_batches
+from lastword.log.batch import Batch
+from lastword.log.changes import Changes, changes
+from lastword.log.deleted import Deleted, deleted_keys
+from lastword.log.latest import Latest, Progress, stretches_of
+from lastword.log.lookup import History, Lookup
 from lastword.log.read import Reader, Span
-from lastword.log.records import to_table
+from lastword.log.records import as_key, to_table
 from lastword.model import AppendResult, PartitionRow, Record, Segment, TopicRow, valid_writer
+from lastword.table import Change, Table
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class Topic:
         table = to_table(records)
         ready = batch.checked(table, row, now_ms, self._keyless, is_late=is_late)
         self._keyless += table["key"].null_count
-        return Batch(row, ready)
+        return ready
 
     def read(
         self,
@@ -147,6 +154,83 @@ class Topic:
             bounds = [self._bounds(topic, partition)]
         spans = [self._span(p, start, end, limit) for p in bounds]
         return Reader(self._base.catalog, self._base.root, topic, spans, columns)
+
+    def latest(
+        self,
+        partition: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Latest:
+        """The current value of every key, exact at this moment, whether or not it was ever cleaned.
+
+        Iterate it for Records, or take `to_dict()`, `to_arrow()`, `batches()`, `keys()`; `end` says
+        where to go on reading. Deleted keys are absent.
+        """
+        numbers = None if partition is None else [operator.index(partition)]
+        topic = self.row
+        stretches = stretches_of(self._base, topic, numbers)
+        return Latest(self._base, topic, stretches, columns, progress=progress)
+
+    def deleted(self, partition: int | None = None) -> Iterator[Deleted]:
+        """The keys that are deleted and whose tombstones are still there, with when these vanish."""
+        return deleted_keys(self._base, self.row, partition)
+
+    def get(self, key: bytes | str) -> Record:
+        """The last record of a key.
+
+        Its value is None if the key is deleted, and its offset too if there is no record of it.
+        """
+        asked = as_key(key)
+        return self._lookup.last(asked) or Record(asked, None)
+
+    def history(self, key: bytes | str) -> History:
+        """The versions of a key that are still there, newest first."""
+        return self._lookup.history(as_key(key))
+
+    def changes(
+        self,
+        since: Mapping[int, int],
+        *,
+        or_full: bool = False,
+        columns: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Changes:
+        """One record for every key that changed since {partition: offset}; a tombstone if deleted.
+
+        `end` of it is what to give as `since` the next time. If tombstones beyond a position have
+        gone, MissedTombstonesError; with `or_full` then the whole state, which `is_full` tells.
+        """
+        return changes(
+            self._base, self.row, since, or_full=or_full, columns=columns, progress=progress
+        )
+
+    def table(
+        self,
+        *,
+        snapshot: str | os.PathLike[str] | None = None,
+        refresh_ms: int | None = None,
+        on_change: Callable[[Change], object] | None = None,
+        progress: Progress | None = None,
+    ) -> Table:
+        """A mapping that is restored from the topic and follows it; use it as a context manager.
+
+        `refresh()` reads what is new; with `refresh_ms` a thread does, so often. `snapshot`: a local
+        file that holds it, so that a restart reads only what is new. `on_change` is called with a
+        `Change` for every key that gets another value, after the table is restored.
+        """
+        return Table(
+            self._base,
+            self.row,
+            snapshot=snapshot,
+            refresh_ms=refresh_ms,
+            on_change=on_change,
+            progress=progress,
+        )
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return Lookup(self._base, self.row)
 
     def offsets(self) -> dict[int, tuple[int, int]]:
         """Log start and log end of every partition."""

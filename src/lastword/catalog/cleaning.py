@@ -165,6 +165,16 @@ def passes(
         return [_pass(row) for row in tx.execute(query.order_by(pass_.c.id.desc()).limit(limit))]
 
 
+def first_pass_over(catalog: Catalog, topic_id: int, number: int, offset: int) -> Pass | None:
+    """The pass that covered an offset first: it removed what the record there made obsolete."""
+    its = and_(pass_.c.topic_id == topic_id, pass_.c.partition == number)
+    over = and_(its, pass_.c.start <= offset, pass_.c.end > offset, pass_.c.commit_id.is_not(None))
+    query = select(pass_, topic.c.name).join(topic, topic.c.id == pass_.c.topic_id)
+    with catalog.read() as tx:
+        row = tx.execute(query.where(over).order_by(pass_.c.id).limit(1)).one_or_none()
+    return None if row is None else _pass(row)
+
+
 def last_round(catalog: Catalog) -> list[Pass]:
     """The passes of the newest round: one cleaner starts all of them at the same moment."""
     newest = passes(catalog, limit=1)

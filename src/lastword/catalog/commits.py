@@ -72,7 +72,9 @@ def commit_append(
     by_partition: dict[tuple[int, int], list[StagedFile]] = defaultdict(list)
     for s in staged:
         by_partition[s.topic_id, s.partition].append(s)
+    scattered = {s.topic_id for s in staged if s.has_strays}
     with catalog.write() as tx:
+        _scatter(tx, sorted(scattered))
         if by is not None:
             writers.lock(tx, by)
             if (done := writers.repeat_of(tx, by)) is not None:
@@ -170,7 +172,9 @@ def commit_clean(
         commit_id = record_commit(tx, "clean", of.name, now_ms, f"partition {p.partition}")
         _swap(tx, fresh, p, swap, commit_id, now_ms)
         first_dirty = max(done.end, p.log_start)
-        _update(tx, p, first_dirty=first_dirty, failures=0, failure="", retry_after_ms=0)
+        exact_from = max(p.exact_from, swap.exact_from)
+        moved = {"first_dirty": first_dirty, "exact_from": exact_from}
+        _update(tx, p, **moved, failures=0, failure="", retry_after_ms=0)
         for pass_id, first_tombstone in swap.first_tombstones.items():
             row = pass_.update().where(pass_.c.id == pass_id)
             tx.execute(row.values(first_tombstone=first_tombstone))
@@ -186,6 +190,13 @@ def record_commit(
         kind=kind, topic=topic_name, created_ms=now_ms, by=author(), detail=detail
     )
     return int(tx.execute(row.returning(commit.c.id)).scalar_one())
+
+
+def _scatter(tx: Connection, topic_ids: Sequence[int]) -> None:
+    """Note that keys of these topics may be in other partitions than their hash names."""
+    for topic_id in topic_ids:
+        its = sa.and_(topic.c.id == topic_id, topic.c.is_scattered.is_(False))
+        tx.execute(topic.update().where(its).values(is_scattered=True))
 
 
 def _append_to(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Row, and_, func, select
+from sqlalchemy import Row, and_, func, or_, select
 from sqlalchemy.engine import Connection
 
 from lastword.catalog.engine import Catalog
@@ -24,13 +24,15 @@ from lastword.config import topic_config as effective_config
 from lastword.errors import InvalidArgumentError, UnknownTopicError
 from lastword.model import FileFacts, LogFile, PartitionRow, Segment, TopicRow
 
+_MOST_CONDITIONS = 200  # in one statement
+
 LIVE = file.c.retired_commit.is_(None)
 
 
 def topics(catalog: Catalog) -> list[TopicRow]:
     """All topics, sorted by name."""
     with catalog.read() as tx:
-        names = tx.execute(select(topic.c.id, topic.c.name).order_by(topic.c.name)).all()
+        names = tx.execute(select(topic).order_by(topic.c.name)).all()
         counts = tx.execute(
             select(partition.c.topic_id, func.count().label("n")).group_by(partition.c.topic_id)
         )
@@ -40,7 +42,13 @@ def topics(catalog: Catalog) -> list[TopicRow]:
             overrides[row.topic_id][row.key] = row.value
         store = store_overrides(tx)
     return [
-        TopicRow(row.id, row.name, partitions[row.id], effective_config(overrides[row.id], store))
+        TopicRow(
+            row.id,
+            row.name,
+            partitions[row.id],
+            effective_config(overrides[row.id], store),
+            row.is_scattered,
+        )
         for row in names
     ]
 
@@ -84,8 +92,9 @@ def topic_row(tx: Connection, topic_id: int, name: str) -> TopicRow:
     )
     if not partitions:
         raise UnknownTopicError(name)
+    is_scattered = tx.scalar(select(topic.c.is_scattered).where(topic.c.id == topic_id))
     config = effective_config(topic_overrides(tx, topic_id), store_overrides(tx))
-    return TopicRow(topic_id, name, partitions, config)
+    return TopicRow(topic_id, name, partitions, config, bool(is_scattered))
 
 
 def topic_overrides(tx: Connection, topic_id: int) -> dict[str, str]:
@@ -114,12 +123,30 @@ def partitions_of(catalog: Catalog, topics: Sequence[TopicRow]) -> list[Partitio
         return _partitions_of(tx, topics)
 
 
+def bounds(catalog: Catalog, topic_id: int, name: str) -> tuple[bool, list[PartitionRow]]:
+    """Whether a topic is scattered, and its partitions in order; made to be quick."""
+    its = select(partition, topic.c.is_scattered).join(topic, topic.c.id == partition.c.topic_id)
+    with catalog.read() as tx:
+        rows = tx.execute(its.where(topic.c.id == topic_id).order_by(partition.c.partition)).all()
+    if not rows:
+        raise UnknownTopicError(name)
+    return rows[0].is_scattered, [partition_row(row) for row in rows]
+
+
 def whole_logs(
-    catalog: Catalog, topics: Sequence[TopicRow]
+    catalog: Catalog, topics: Sequence[TopicRow], since: Mapping[int, int] | None = None
 ) -> list[tuple[PartitionRow, list[LogFile]]]:
-    """Every partition of these topics with all its live files, at one moment."""
+    """Every partition of these topics with all its live files, at one moment.
+
+    Of the partitions in `since`, only the files that reach to these offsets.
+    """
     by_id = {t.id: t for t in topics}
     live = select(file).where(LIVE, file.c.topic_id.in_(by_id)).order_by(file.c.last_offset)
+    if since:
+        listed = list(since.items())[:_MOST_CONDITIONS]
+        rest = file.c.partition.not_in([number for number, _ in listed])
+        its = (and_(file.c.partition == n, file.c.last_offset >= at) for n, at in listed)
+        live = live.where(or_(rest, *its))
     with catalog.read() as tx:
         rows = _partitions_of(tx, topics)
         found = tx.execute(live).all()

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = MetaData()
 
@@ -61,6 +61,7 @@ topic = Table(
     _serial(),
     Column("name", Text, nullable=False, unique=True),
     Column("created_ms", Long, nullable=False),
+    Column("is_scattered", Boolean, nullable=False, default=False),  # keys may be in any partition
     sqlite_autoincrement=True,  # a deleted topic's id never comes back
 )
 
@@ -80,6 +81,7 @@ partition = Table(
     Column("log_start", Long, nullable=False, default=0),
     Column("log_end", Long, nullable=False, default=0),
     Column("first_dirty", Long, nullable=False, default=0),
+    Column("exact_from", Long, nullable=False, default=0),  # from here on, no tombstone has gone
     Column("active_base", Long, nullable=False, default=0),
     Column("active_bytes", Long, nullable=False, default=0),
     Column("active_first_ms", Long),
@@ -229,5 +231,27 @@ consumer_offset = Table(
     Column("partition", Integer, primary_key=True),
     Column("committed", Long, nullable=False),
     Column("committed_ms", Long, nullable=False),
+    _of_partition(),
+)
+
+# A process that consumes for a group. Past `until_ms` it is taken for dead.
+group_member = Table(
+    "group_member",
+    metadata,
+    Column("group_id", Text, primary_key=True),
+    Column("member_id", Text, primary_key=True),
+    Column("by", Text, nullable=False),
+    Column("topics", JSON, nullable=False),  # the ids of those it consumes
+    Column("until_ms", Long, nullable=False),
+)
+
+# Which member of a group reads a partition, as long as the member is alive.
+group_claim = Table(
+    "group_claim",
+    metadata,
+    Column("group_id", Text, primary_key=True),
+    Column("topic_id", Long, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("member_id", Text, nullable=False),
     _of_partition(),
 )

@@ -58,6 +58,7 @@ def add_partitions(catalog: Catalog, row: TopicRow, count: int, now_ms: int) -> 
                 f"topic {row.name!r} has {now} partition(s); the number can only grow, not to {count}"
             )
         _insert_partitions(tx, row.id, range(now, count))
+        tx.execute(topic.update().where(topic.c.id == row.id).values(is_scattered=True))
         record_commit(tx, "config", row.name, now_ms, f"{now} → {count} partitions")
 
 

@@ -17,7 +17,7 @@ from lastword.config import LONG_MAX
 from lastword.files.root import DataRoot
 from lastword.log.offset_map import Shard
 from lastword.log.scan import Bools, Scan, Scanned
-from lastword.passes import BELOW_LOG_START, REASONS
+from lastword.passes import BELOW_LOG_START, REASONS, TOMBSTONE
 
 _ALL_REASONS = (*REASONS, BELOW_LOG_START)
 
@@ -49,6 +49,7 @@ class FileMarks:
     offset_sum: int = 0  # of all records
     dead_offset_sum: int = 0
     first_tombstones: dict[int, int] = field(default_factory=dict)  # pass id → lowest one left
+    last_gone: int = -1  # the highest tombstone past its horizon
 
     @property
     def dead(self) -> Bools:
@@ -70,6 +71,7 @@ class FileMarks:
             dirty_dead=self.dirty_dead + others.dirty_dead,
             dead_offset_sum=self.dead_offset_sum + others.dead_offset_sum,
             first_tombstones=firsts,
+            last_gone=max(self.last_gone, others.last_gone),
         )
 
 
@@ -126,15 +128,19 @@ class _Found:
     dead_offset_sum: int = 0
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ALL_REASONS, 0))
     first_tombstones: dict[int, int] = field(default_factory=dict)
+    last_gone: int = -1
 
     def add(self, scanned: Scanned, covered: Covered) -> None:
         """Note what becomes of a row group. A row that was found dead before is not counted again."""
         row, count = scanned.first_row, len(scanned.offsets)
         known = self._dead(row, count)
         dead = known.copy()
-        for reason, goes in covered.reasons(scanned).items():
+        reasons = covered.reasons(scanned)
+        for reason, goes in reasons.items():
             self.removed[reason] += int(np.count_nonzero(goes & ~known))
             dead |= goes
+        gone = scanned.offsets[reasons[TOMBSTONE]]
+        self.last_gone = max(self.last_gone, int(gone[-1]) if gone.size else -1)
         is_dirty = (scanned.offsets >= covered.dirty_from) & (scanned.offsets < covered.end)
         dirty = is_dirty & ~scanned.is_null_key
         self.packed[row], self.rows[row] = np.packbits(dead), count
@@ -160,6 +166,7 @@ class _Found:
             sum(self.offset_sums.values()),
             self.dead_offset_sum,
             self.first_tombstones,
+            self.last_gone,
         )
 
     def _dead(self, row: int, count: int) -> Bools:

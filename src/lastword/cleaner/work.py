@@ -52,6 +52,7 @@ class Work:
                 for h in self.plan.state.horizons
                 if firsts.get(h.pass_id) != h.first_tombstone
             },
+            exact_from=1 + max((m.last_gone for m in self.marks.files.values()), default=-1),
             held_from=self.plan.state.held_from,
             groups_since_ms=self.plan.state.groups_since_ms,
         )

@@ -3,14 +3,16 @@
 `offset_delta` counts from the file's base offset, which only the catalog knows: offsets are given
 out by the commit, after the file was written. `tombstone` tells a deletion without touching
 `value`. Pages carry checksums, which are verified whenever they are read; the catalog has the
-footer's.
+footer's. Before the footer lies an index of the keys (`key_index`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from zlib import crc32
 
 import numpy as np
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from lastword.address import redacted
 from lastword.config import Compression
 from lastword.errors import MISSING, BrokenFileError, StorageError
+from lastword.files.key_index import METADATA_KEY, KeyIndex, KeyIndexWriter
 from lastword.files.root import DataRoot, translated
 from lastword.model import FileFacts, LogFile
 
@@ -42,9 +45,10 @@ SCHEMA = pa.schema(
 )
 
 ROW_GROUP_BYTES = 16 << 20  # of records in memory: what a reader holds of a file at a time
-ROW_GROUP_ROWS = 1 << 17
+ROW_GROUP_ROWS = 1 << 15  # a look-up decodes one
 
 _CACHED_ROWS = 4_096
+_LOOKED_UP_ROWS = 512
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 64 << 10
 _NO_RECORDS = FileFacts(
@@ -77,6 +81,7 @@ def new_file(root: DataRoot, path: str, codec: Compression) -> Iterator[FileWrit
         writer = FileWriter(sink, codec)
         with writer.parquet:
             yield writer
+            writer.add_key_index()
         size = sink.tell()
     with translated(root.full(path)):
         footer_crc = crc32(_footer(root.open(path)))
@@ -87,7 +92,7 @@ class FileWriter:
     """A file that is being written, and what is known of it so far."""
 
     def __init__(self, sink: pa.NativeFile, codec: Compression) -> None:
-        self._sink, self.facts = sink, _NO_RECORDS
+        self._sink, self.facts, self._key_index = sink, _NO_RECORDS, KeyIndexWriter()
         self.parquet = pq.ParquetWriter(
             sink,
             SCHEMA,
@@ -111,7 +116,12 @@ class FileWriter:
         for rows in _row_groups(piece):
             table = _as_stored(rows, first_delta=self.facts.last_delta + 1)
             self.parquet.write_table(table, row_group_size=table.num_rows)
+            self._key_index.add(table["key"])
             self.facts = _with_rows(self.facts, table)
+
+    def add_key_index(self) -> None:
+        """Write the index, when all records are there."""
+        self.parquet.add_key_value_metadata({METADATA_KEY: self._key_index.write(self._sink)})
 
 
 def rows_of(size: int, table: pa.Table) -> int:
@@ -156,8 +166,7 @@ class FileReader:
         """One row group: `offset`, and the columns asked for, as stored."""
         with self._checked():
             table = self._parquet().read_row_group(row_group, columns=["offset_delta", *columns])
-        offsets = pc.add(table["offset_delta"], self.file.base_offset)
-        return table.set_column(0, pa.field("offset", pa.int64(), nullable=False), offsets)
+        return self.with_offsets(table)
 
     def batches(
         self, row_group: int, columns: Sequence[str] | None = None, rows: int = _CACHED_ROWS
@@ -171,6 +180,57 @@ class FileReader:
             yield from self._parquet().iter_batches(
                 rows, row_groups=[row_group], columns=wanted, use_threads=False
             )
+
+    @cached_property
+    def key_index(self) -> KeyIndex:
+        """Which rows may hold which key."""
+        try:
+            return KeyIndex.parsed(self._footer.metadata[METADATA_KEY.encode()])
+        except (KeyError, TypeError, ValueError):
+            raise self._broken("is corrupt: it has no key index") from None
+
+    def rows_with(self, key_hash: int) -> list[int]:
+        """The rows whose keys have this hash, in offset order."""
+        with self._checked():
+            try:
+                return self.key_index.rows(self._source, key_hash)
+            except ValueError as error:
+                raise self._broken(f"is corrupt: {error}") from None
+
+    def indexed(self) -> NDArray[np.uint64]:
+        """The whole key index, verified."""
+        with self._checked():
+            try:
+                blocks = list(self.key_index.all_entries(self._source))
+            except ValueError as error:
+                raise self._broken(f"is corrupt: {error}") from None
+        return np.concatenate(blocks) if blocks else np.empty(0, np.uint64)
+
+    def take(self, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """These rows, which are in order: `offset`, and the columns asked for."""
+        found: list[pa.RecordBatch] = []
+        left = deque(rows)
+        if left and left[-1] >= self.file.facts.records:
+            raise self._broken(f"is corrupt: its key index names row {left[-1]}")
+        while left:
+            row_group = int(np.searchsorted(self._first_rows, left[0], "right")) - 1
+            row = int(self._first_rows[row_group])
+            for batch in self.batches(row_group, columns, _LOOKED_UP_ROWS):
+                here = []
+                while left and left[0] < row + batch.num_rows:
+                    here.append(left.popleft() - row)
+                row += batch.num_rows
+                if here:
+                    found.append(batch.take(pa.array(here)))
+                if not left:
+                    break
+        return self.with_offsets(pa.Table.from_batches(found))
+
+    @cached_property
+    def _first_rows(self) -> NDArray[np.int64]:
+        """The number of each row group's first row."""
+        counts = [self.rows(i) for i in range(self._footer.num_row_groups)]
+        return np.cumsum([0, *counts])[:-1]
 
     def rows(self, row_group: int) -> int:
         """How many records the row group has."""
@@ -188,6 +248,11 @@ class FileReader:
             for c in chunks
             if wanted is None or c.path_in_schema.partition(".")[0] in wanted
         )
+
+    def with_offsets(self, table: pa.Table) -> pa.Table:
+        """The table with `offset` in place of `offset_delta`, its first column."""
+        offsets = pc.add(table["offset_delta"], self.file.base_offset)
+        return table.set_column(0, pa.field("offset", pa.int64(), nullable=False), offsets)
 
     def _parquet(self) -> pq.ParquetFile:
         return pq.ParquetFile(self._source, metadata=self._footer, page_checksum_verification=True)

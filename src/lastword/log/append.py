@@ -18,15 +18,8 @@ from lastword.catalog.engine import Catalog
 from lastword.errors import CatalogError, LastwordError, StorageError
 from lastword.files.parquet import ROW_GROUP_BYTES, rows_of, write_file
 from lastword.files.root import DataRoot
+from lastword.log.batch import Batch
 from lastword.model import AppendResult, StagedFile, TopicRow, Writer
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Records for one topic, checked, each with its partition."""
-
-    topic: TopicRow
-    records: pa.Table
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ def stage(root: DataRoot, planned: Sequence[_Planned], now_ms: int) -> list[Stag
     def write(path: str, p: _Planned) -> StagedFile:
         topic = p.batch.topic
         facts = write_file(root, path, p.pieces(), topic.config.compression_type)
-        return StagedFile(topic.id, p.partition, facts)
+        return StagedFile(topic.id, p.partition, facts, p.batch.has_strays)
 
     try:
         if len(planned) == 1:

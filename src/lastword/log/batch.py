@@ -7,6 +7,8 @@ each bad record.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,9 +22,18 @@ from lastword.model import Record, TopicRow
 from lastword.partitioner import partition_for
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Records for one topic, checked, each with its partition."""
+
+    topic: TopicRow
+    records: pa.Table
+    has_strays: bool = False  # keys whose hash names another partition
+
+
 def checked(
     table: pa.Table, topic: TopicRow, now_ms: int, keyless: int, *, is_late: bool = False
-) -> pa.Table:
+) -> Batch:
     """The table as the topic takes it: keys there, timestamps set, a partition for each record.
 
     `keyless` is how many records without a key went before: they go round robin. Late records were
@@ -30,7 +41,8 @@ def checked(
     """
     _refuse_null_keys(table, topic)
     table = table.set_column(1, GIVEN.field(1), _timestamps(table, topic, now_ms, is_late))
-    return table.set_column(0, GIVEN.field(0), _partitions(table, topic, keyless))
+    partitions, has_strays = _partitions(table, topic, keyless)
+    return Batch(topic, table.set_column(0, GIVEN.field(0), partitions), has_strays)
 
 
 def checked_record(record: Record, topic: TopicRow, now_ms: int) -> Record:
@@ -84,8 +96,8 @@ def _timestamp_bounds(topic: TopicRow, now_ms: int) -> tuple[int, int]:
     return oldest, min(LONG_MAX, now_ms + config.message_timestamp_after_max_ms)
 
 
-def _partitions(table: pa.Table, topic: TopicRow, keyless: int) -> pa.ChunkedArray:
-    """Explicit, else by the key's hash, else round robin."""
+def _partitions(table: pa.Table, topic: TopicRow, keyless: int) -> tuple[pa.ChunkedArray, bool]:
+    """Explicit, else by the key's hash, else round robin; and whether a key has gone astray."""
     chosen = table["partition"]
     wrong = pc.or_(pc.less(chosen, 0), pc.greater_equal(chosen, topic.partitions))
     if pc.any(wrong).as_py():
@@ -95,15 +107,15 @@ def _partitions(table: pa.Table, topic: TopicRow, keyless: int) -> pa.ChunkedArr
             f"{_listed(bad)} for another one; nothing was appended",
             bad,
         )
-    if chosen.null_count == 0:
-        return chosen
     hashed = np.concatenate(
         [partition_for(chunk, topic.partitions) for chunk in table["key"].chunks]
         or [np.zeros(0, np.int32)]
     )
     without_key = _where(pc.and_(pc.is_null(table["key"]), pc.is_null(chosen)))
     hashed[without_key] = (keyless + np.arange(len(without_key))) % topic.partitions
-    return pa.chunked_array([pc.coalesce(chosen.combine_chunks(), pa.array(hashed, pa.int32()))])
+    strays = pc.and_(pc.not_equal(chosen, pa.array(hashed)), pc.is_valid(table["key"]))
+    placed = pc.coalesce(chosen.combine_chunks(), pa.array(hashed, pa.int32()))
+    return pa.chunked_array([placed]), bool(pc.any(strays).as_py())
 
 
 def _where(mask: pa.ChunkedArray) -> NDArray[np.int64]:

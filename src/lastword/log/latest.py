@@ -1,35 +1,230 @@
-"""Latest: which records are the last word on their key, whether or not anything was ever cleaned."""
+"""The last records of a topic at one moment: one for every key, cleaned or not.
+
+In two steps, as the cleaner: keys are scanned to find which records are alive, then these are read.
+Partitions are scanned on other threads while the one before is read; memory is bounded by the map of
+a scan, a bit more than a byte for each record of the partitions under way, and some row groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 import numpy as np
+import pyarrow as pa
 
-from lastword.files.root import DataRoot
-from lastword.log.offset_map import Shard
-from lastword.log.scan import Bools, Scan, Section
+from lastword.catalog import queries
+from lastword.catalog.topics import store_settings
+from lastword.config import LONG_MAX
+from lastword.errors import BrokenFileError, ConflictError, UnknownTopicError
+from lastword.files.parquet import FileReader
+from lastword.foundation import Foundation
+from lastword.log.alive import Which, alive
+from lastword.log.pieces import chosen_batches
+from lastword.log.read import THREADS, as_shown, known_columns, read_ahead, shown_schema
+from lastword.log.records import to_records
+from lastword.log.scan import Bools, Section
+from lastword.model import LogFile, PartitionRow, Record, TopicRow
+
+Progress = Callable[[int], None]  # called with the bytes of the log that were dealt with
+
+_KEY_COLUMNS = ("tombstone", "key")
 
 
-def alive(
-    section: Section, root: DataRoot, map_bytes: int, paths: Collection[str]
-) -> dict[str, Bools]:
-    """The rows of these files that are the last of their key and no tombstone, by path.
+def _no_progress(_bytes: int) -> None:
+    return None
 
-    Reads keys only. Files that are not in it hold nothing but such rows, from log start on: no key
-    comes twice in the clean section. A section may begin anywhere: what is newer decides.
+
+@dataclass(frozen=True)
+class Stretch:
+    """A partition at one moment, from a position to its log end."""
+
+    row: PartitionRow
+    files: tuple[LogFile, ...]
+    start: int
+
+    @property
+    def section(self) -> Section:
+        first_dirty = max(self.row.first_dirty, self.start)
+        where = self.files[0].where if self.files else ""
+        return Section(where, self.files, self.start, first_dirty, self.row.log_end)
+
+
+class LastRecords:
+    """The last record of every key, as the topic was when this was made: iterable, or as Arrow.
+
+    In a partition they come in offset order. Its files are kept for `file.delete.delay.ms` after
+    the cleaner has replaced them; past that, ConflictError says to make it anew.
     """
-    read = [f.facts for f in section.to_read if f.facts.path in paths]
-    found = {facts.path: np.ones(facts.records, np.bool_) for facts in read}
-    pending = [Shard()]
-    while pending:
-        scan = Scan(section, root, pending.pop(), map_bytes)
-        for rows in scan:
-            if rows.file.facts.path not in found:
+
+    def __init__(
+        self,
+        base: Foundation,
+        topic: TopicRow,
+        stretches: Sequence[Stretch],
+        columns: Sequence[str] | None = None,
+        which: Which = Which.VALUES,
+        progress: Progress | None = None,
+    ) -> None:
+        self._base, self._topic, self._stretches = base, topic, stretches
+        self.columns, self._which = known_columns(columns), which
+        self.schema = shown_schema(self.columns)
+        self._progress = progress or _no_progress
+
+    @property
+    def end(self) -> dict[int, int]:
+        """Log end of every partition at that moment: where to go on reading."""
+        return {s.row.partition: s.row.log_end for s in self._stretches}
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """Log start of every partition at that moment."""
+        return {s.row.partition: s.row.log_start for s in self._stretches}
+
+    @property
+    def bytes(self) -> int:
+        """The size of the files that decide it; what `progress` adds up to."""
+        return sum(f.facts.bytes for s in self._stretches for f in s.files)
+
+    def __iter__(self) -> Iterator[Record]:
+        for batch in self.batches():
+            yield from to_records(batch)
+
+    def to_arrow(self) -> pa.Table:
+        """All of it as one table, in memory."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The records as Arrow batches of some megabytes at most."""
+        map_bytes = store_settings(self._base.catalog).log_cleaner_dedupe_buffer_size // THREADS
+        with self._translated(), ThreadPoolExecutor(THREADS) as pool:
+            waiting = iter(self._stretches)
+            scans = deque(self._scan(pool, s, map_bytes) for s in islice(waiting, THREADS))
+            try:
+                while scans:
+                    stretch, living = scans.popleft()
+                    reads = self._reads(stretch, living.result())
+                    scans += [self._scan(pool, s, map_bytes) for s in islice(waiting, 1)]
+                    for table in read_ahead(reads):
+                        for batch in table.to_batches():
+                            yield as_shown(batch, stretch.row.partition, self.schema)
+            finally:
+                for _, scan in scans:
+                    scan.cancel()
+
+    def _scan(
+        self, pool: ThreadPoolExecutor, stretch: Stretch, map_bytes: int
+    ) -> tuple[Stretch, Future[dict[str, Bools]]]:
+        paths = {f.facts.path for f in stretch.files}
+        work = partial(alive, stretch.section, self._base.root, map_bytes, paths, self._which)
+        return stretch, pool.submit(work, self._progress)
+
+    def _reads(
+        self, stretch: Stretch, living: Mapping[str, Bools]
+    ) -> Iterator[Callable[[], pa.Table]]:
+        """The reads to do, in order: the row groups with records that are alive."""
+        stored = [name for name in self.columns if name not in ("partition", "offset")]
+        for file in stretch.files:
+            its = living.get(file.facts.path)
+            if its is None and self._which is Which.TOMBSTONES:
                 continue
-            dead = (rows.superseded_by >= 0) | rows.is_tombstone
-            dead |= rows.is_null_key | rows.is_unreadable
-            stop = rows.first_row + len(rows.offsets)
-            found[rows.file.facts.path][rows.first_row : stop] &= ~dead
-        pending += scan.let_go
-    return found
+            reader, stop = FileReader(self._base.root, file), 0
+            for row_group in reader.row_groups(0, LONG_MAX):
+                first, stop = stop, stop + reader.rows(row_group)
+                chosen = np.ones(stop - first, np.bool_) if its is None else its[first:stop]
+                done = reader.stored_bytes(row_group)
+                if its is not None:
+                    done -= reader.stored_bytes(row_group, _KEY_COLUMNS)
+                if chosen.any():
+                    yield partial(
+                        self._read, reader, row_group, stored, (chosen, stretch.start, done)
+                    )
+                else:
+                    self._progress(done)
+
+    def _read(
+        self,
+        reader: FileReader,
+        row_group: int,
+        stored: Sequence[str],
+        wanted: tuple[Bools, int, int],
+    ) -> pa.Table:
+        chosen, start, done = wanted
+        batches = list(chosen_batches(reader, row_group, stored, chosen))
+        table = reader.with_offsets(pa.Table.from_batches(batches))
+        if start > reader.file.base_offset:
+            table = table.slice(int(np.searchsorted(table["offset"].to_numpy(), start)))
+        self._progress(done)
+        return table
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenFileError as error:
+            if queries.is_live(self._base.catalog, error.name):
+                raise
+            raise ConflictError(
+                f"{error.path} was replaced by the cleaner, and its bytes are gone since this view of "
+                f"{self._topic.name!r} was made: make it anew"
+            ) from None
+
+
+class Latest(LastRecords):
+    """The current value of every key. Deleted keys are absent.
+
+    A key that is in several partitions, because records named theirs or partitions were added, is
+    there once for each; as a dict, the newest by timestamp counts.
+    """
+
+    def to_dict(self) -> dict[bytes, bytes]:
+        """Keys and values, in memory."""
+        if self._topic.is_scattered:
+            return self._newest()
+        pairs = self._only(["key", "value"])
+        found: dict[bytes, bytes] = {}
+        for batch in pairs.batches():
+            found.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        return found
+
+    def keys(self) -> Iterator[bytes]:
+        """The keys that have a value; values are not read."""
+        for batch in self._only(["key"]).batches():
+            yield from batch.column("key").to_pylist()
+
+    def _newest(self) -> dict[bytes, bytes]:
+        newest: dict[bytes, Record] = {}
+        for record in self._only(["key", "value", "timestamp"], Which.BOTH):
+            key: bytes = record.key  # type: ignore[assignment]
+            if key not in newest or newest[key].timestamp <= record.timestamp:  # type: ignore[operator]
+                newest[key] = record
+        return {k: r.value for k, r in newest.items() if r.value is not None}  # type: ignore[misc]
+
+    def _only(self, columns: Sequence[str], which: Which = Which.VALUES) -> LastRecords:
+        parts = (self._base, self._topic, self._stretches)
+        return LastRecords(*parts, columns, which, self._progress)
+
+
+def stretches_of(
+    base: Foundation,
+    topic: TopicRow,
+    numbers: Sequence[int] | None = None,
+    since: Mapping[int, int] | None = None,
+) -> list[Stretch]:
+    """These partitions of a topic, or all, at one moment, from their log start.
+
+    Files that lie wholly before the positions `since` are left out.
+    """
+    logs = queries.whole_logs(base.catalog, [topic], since or {})
+    if not logs:
+        raise UnknownTopicError(topic.name)
+    found = {row.partition: Stretch(row, tuple(files), row.log_start) for row, files in logs}
+    for number in numbers or ():
+        if number not in found:
+            raise UnknownTopicError(topic.name, number)
+    return [s for n, s in found.items() if numbers is None or n in numbers]

@@ -72,7 +72,7 @@ def _chosen_batches(
         if keep is not None:
             chosen &= keep[first:stop]
         if chosen.any():
-            yield from _batches(reader, row_group, columns, chosen)
+            yield from chosen_batches(reader, row_group, columns, chosen)
 
 
 def _chosen(reader: FileReader, row_group: int, piece: Piece, first: int) -> Bools:
@@ -85,9 +85,10 @@ def _chosen(reader: FileReader, row_group: int, piece: Piece, first: int) -> Boo
     return chosen
 
 
-def _batches(
+def chosen_batches(
     reader: FileReader, row_group: int, columns: Sequence[str], chosen: Bools
 ) -> Iterator[pa.RecordBatch]:
+    """The chosen rows of a row group, `offset_delta` and these columns; batches may be tiny."""
     size = reader.stored_bytes(row_group, columns, uncompressed=True)
     rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _BATCH_BYTES * len(chosen) // max(1, size)))
     row = 0

@@ -44,7 +44,7 @@ COLUMNS = pa.schema(
 )
 _Read = Callable[[], pa.Table]
 _PAGE_FILES = 1_000
-_THREADS = min(4, os.cpu_count() or 1)
+THREADS = min(4, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Reader:
         columns: Sequence[str] | None = None,
     ) -> None:
         self._catalog, self._root, self._topic, self._spans = catalog, root, topic, spans
-        self.columns = _known_columns(columns)
-        self.schema = pa.schema([COLUMNS.field(name) for name in self.columns])
+        self.columns = known_columns(columns)
+        self.schema = shown_schema(self.columns)
 
     def __iter__(self) -> Iterator[Record]:
         for batch in self.batches():
@@ -105,7 +105,7 @@ class Reader:
             try:
                 for table in self._tables(files, span):
                     for batch in table.to_batches():
-                        yield self._shown(batch, span.partition)
+                        yield as_shown(batch, span.partition, self.schema)
                     span = _advanced(span, table)
                     if span.limit == 0:
                         return
@@ -121,7 +121,7 @@ class Reader:
         """The span's rows, a row group at a time."""
         reads = self._reads(files, span)
         if span.limit is None:
-            yield from _read_ahead(reads)
+            yield from read_ahead(reads)
             return
         left = span.limit
         for read in reads:
@@ -142,11 +142,6 @@ class Reader:
                 return
             for row_group in reader.row_groups(span.start, span.end):
                 yield partial(_read_within, reader, row_group, stored, span)
-
-    def _shown(self, batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-        numbers = pa.array(np.full(batch.num_rows, partition, np.int32))
-        arrays = [numbers if n == "partition" else batch.column(n) for n in self.columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def first_offset_since(
@@ -181,17 +176,17 @@ def _raise(error: LastwordError) -> pa.Table:
     raise error
 
 
-def _read_ahead(reads: Iterator[_Read]) -> Iterator[pa.Table]:
+def read_ahead(reads: Iterator[_Read]) -> Iterator[pa.Table]:
     """Do the reads on other threads, a few ahead, and yield what they read in order."""
     first = list(islice(reads, 2))
     if len(first) < 2:
         yield from (read() for read in first)
         return
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         ahead = deque(pool.submit(read) for read in first)
         try:
             for read in reads:
-                if len(ahead) > _THREADS:
+                if len(ahead) > THREADS:
                     yield ahead.popleft().result()
                 ahead.append(pool.submit(read))
             while ahead:
@@ -209,7 +204,20 @@ def _advanced(span: Span, table: pa.Table) -> Span:
     return replace(span, start=last + 1, limit=limit, from_log_start=False)
 
 
-def _known_columns(columns: Sequence[str] | None) -> list[str]:
+def as_shown(batch: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns that were asked for, its partition among them."""
+    numbers = pa.array(np.full(batch.num_rows, partition, np.int32))
+    arrays = [numbers if name == "partition" else batch.column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def shown_schema(columns: Sequence[str]) -> pa.Schema:
+    """The schema of these columns."""
+    return pa.schema([COLUMNS.field(name) for name in columns])
+
+
+def known_columns(columns: Sequence[str] | None) -> list[str]:
+    """The columns asked for, or all; InvalidArgumentError if one is none of ours."""
     if columns is None:
         return list(COLUMNS.names)
     if not columns:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.errors import InvalidRecordError
+from lastword.errors import InvalidArgumentError, InvalidRecordError
 from lastword.files.parquet import HEADERS, TIMESTAMP
 from lastword.model import Header, Record
 
@@ -71,6 +71,17 @@ def to_records(batch: pa.RecordBatch) -> Iterator[Record]:
     ]
     columns = (column("key"), column("value"), stamps, headers, column("partition"))
     return map(Record, *columns, column("offset"))
+
+
+def as_key(key: object) -> bytes:
+    """A key in bytes; InvalidArgumentError if it cannot be one."""
+    try:
+        found = _bytes(key, "key")
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        raise InvalidArgumentError(f"a key is bytes or text, not {key!r:.80}")
+    return found
 
 
 def normalised(record: Record, index: int) -> Record:

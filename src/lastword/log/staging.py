@@ -17,6 +17,7 @@ from lastword.clock import Clock
 from lastword.errors import StorageError
 from lastword.files.parquet import ROW_GROUP_BYTES, FileWriter, new_file
 from lastword.files.root import DataRoot
+from lastword.log.batch import Batch
 from lastword.model import StagedFile, TopicRow
 
 _BUFFER_BYTES = 4 * ROW_GROUP_BYTES
@@ -31,6 +32,7 @@ class _Partition:
     gathered: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
     writer: FileWriter | None = None
+    has_strays: bool = False
     open: ExitStack = field(default_factory=ExitStack)
 
 
@@ -56,10 +58,12 @@ class Staging:
         with suppress(StorageError):  # `gc` finds what cannot be deleted
             self._root.delete(self._paths)
 
-    def add(self, topic: TopicRow, records: pa.Table) -> None:
+    def add(self, batch: Batch) -> None:
         """Take records that were checked, each with its partition."""
-        for number, rows in _by_partition(records):
+        topic = batch.topic
+        for number, rows in _by_partition(batch.records):
             its = self._partitions.setdefault((topic.id, number), _Partition(topic, number))
+            its.has_strays |= batch.has_strays
             its.gathered.append(rows)
             its.bytes += rows.nbytes
             self._gathered_bytes += rows.nbytes
@@ -93,8 +97,14 @@ class Staging:
     def _close(self, partition: _Partition) -> None:
         if partition.writer is not None:
             partition.open.close()
-            staged = StagedFile(partition.topic.id, partition.number, partition.writer.facts)
-            self._staged.append(staged)
+            self._staged.append(
+                StagedFile(
+                    partition.topic.id,
+                    partition.number,
+                    partition.writer.facts,
+                    partition.has_strays,
+                )
+            )
             partition.writer = None
 
 

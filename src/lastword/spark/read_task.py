@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from lastword.errors import BrokenFileError, ConflictError
 from lastword.files.root import DataRoot
-from lastword.log.latest import alive
+from lastword.log.alive import alive
 from lastword.log.pieces import Piece, read
 from lastword.log.scan import Bools, Section
 from lastword.spark.rows import shown, stored_columns

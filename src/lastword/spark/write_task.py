@@ -45,7 +45,7 @@ class WriteTask:
             for batch in batches:
                 for topic, rows in self._by_topic(batch):
                     table = to_table(rows)
-                    staging.add(topic, checked(table, topic, now_ms, keyless))
+                    staging.add(checked(table, topic, now_ms, keyless))
                     keyless += table["key"].null_count
             files = tuple(staging.finish())
         used = {file.topic_id for file in files}

@@ -1,0 +1,244 @@
+"""A table: a mapping that is restored from its topic and follows it.
+
+It reads what changed since its positions. The classic bug is a missed deletion: a tombstone that the
+cleaner has removed before the table had read it. The catalog knows the position from which on no
+tombstone has gone; a table that is behind it is restored as a whole. So it is when retention has raised
+log start: what is no longer in the log is no longer in the table.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import Any
+
+from lastword.catalog import queries
+from lastword.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    MissedTombstonesError,
+    OffsetOutOfRangeError,
+)
+from lastword.foundation import Foundation
+from lastword.log.append import append
+from lastword.log.batch import checked
+from lastword.log.changes import changes
+from lastword.log.latest import LastRecords, Latest, Progress, stretches_of
+from lastword.log.records import as_key, to_table
+from lastword.model import AppendResult, Record, TopicRow
+from lastword.table_state import (
+    Change,
+    MemoryState,
+    Pairs,
+    Position,
+    Positions,
+    SnapshotState,
+    State,
+    Told,
+)
+
+__all__ = ["Change", "Table"]
+
+_log = logging.getLogger(__name__)
+
+_TRIES = 5
+
+
+class Table(MutableMapping[bytes, bytes]):
+    """The current values of a topic. What is set or deleted here is appended to the topic first.
+
+    Keys and values are bytes; text is encoded as UTF-8. It shows the topic as of the last `refresh`,
+    and always what this table itself wrote. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        base: Foundation,
+        topic: TopicRow,
+        *,
+        snapshot: str | os.PathLike[str] | None = None,
+        refresh_ms: int | None = None,
+        on_change: Told | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._base, self._topic = base, topic
+        self._tell: Told | None = None  # what is restored is no change
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._state: State = MemoryState()
+        if snapshot is not None:
+            identity = base.catalog.identity()
+            self._state = SnapshotState(snapshot, identity.store_id if identity else "", topic.id)
+        self.refreshed_ms = 0  # when it was last known to be up to date
+        try:
+            self.refresh(progress)
+        except BaseException:
+            self._state.close()
+            raise
+        self._tell = on_change
+        self._thread: threading.Thread | None = None
+        if refresh_ms is not None:
+            self._thread = threading.Thread(target=self._follow, args=(refresh_ms,), daemon=True)
+            self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"Table({self._topic.name!r}, {len(self)} keys)"
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End following it; a snapshot may then be opened by another."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            self._state.close()
+
+    @property
+    def position(self) -> dict[int, int]:
+        """Up to which offset of each partition it is true."""
+        return {number: at.position for number, at in self._state.positions.items()}
+
+    def refresh(self, progress: Progress | None = None) -> None:
+        """Read what is new in the topic."""
+        with self._lock:
+            now_ms = self._base.clock()
+            _, rows = queries.bounds(self._base.catalog, self._topic.id, self._topic.name)
+            now = {row.partition: Position(row.log_end, row.log_start) for row in rows}
+            if now != self._state.positions:
+                self._catch_up(progress)
+            self.refreshed_ms = now_ms
+
+    def __getitem__(self, key: bytes | str) -> bytes:
+        with self._lock:
+            found = self._state.get(as_key(key))
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __setitem__(self, key: bytes | str, value: bytes | str) -> None:
+        self._write([(key, value)])
+
+    def __delitem__(self, key: bytes | str) -> None:
+        with self._lock:
+            if key not in self:
+                raise KeyError(key)
+            self._append([(key, None)])
+
+    def __contains__(self, key: object) -> bool:
+        with self._lock:
+            return self._state.get(as_key(key)) is not None
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._lock:
+            return self._state.keys()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._state)
+
+    def update(self, other: Any = (), /, **named: bytes | str) -> None:
+        """Set many, in one append: all or nothing."""
+        self._write(dict(other, **named).items())
+
+    def clear(self) -> None:
+        """Delete every key, in one append."""
+        with self._lock:
+            self._append([(key, None) for key in self])
+
+    def _write(self, pairs: Iterable[tuple[bytes | str, bytes | str]]) -> None:
+        given = list(pairs)
+        if any(value is None for _, value in given):
+            raise InvalidArgumentError("a table's value cannot be None; to delete a key, use del")
+        with self._lock:
+            self._append(given)
+
+    def _append(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Append to the topic, and show it here at once."""
+        table, now_ms = to_table(pairs), self._base.clock()
+        if not table.num_rows:
+            return
+        topic = queries.topic_by_id(self._base.catalog, self._topic.id, self._topic.name)
+        ready = checked(table, topic, now_ms, keyless=0)
+        result = append(self._base.catalog, self._base.root, [ready], now_ms)
+        moved = self._moved_by(result)
+        if moved is None:
+            self.refresh()  # others have written in between
+        else:
+            written = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+            self._state.change(written, moved, self._tell)
+
+    def _moved_by(self, result: AppendResult) -> Positions | None:
+        """The positions after our append; None if not all before it was read."""
+        at = dict(self._state.positions)
+        for r in result.ranges:
+            known = at.get(r.partition)
+            if known is None or known.position != r.base_offset:
+                return None
+            at[r.partition] = known._replace(position=r.last_offset + 1)
+        return at
+
+    def _catch_up(self, progress: Progress | None) -> None:
+        """Read what changed; everything, if that is not enough."""
+        for tries_left in reversed(range(_TRIES)):
+            topic = queries.topic_by_id(self._base.catalog, self._topic.id, self._topic.name)
+            try:
+                if not self._read_changes(topic, progress):
+                    self._restore(topic, progress)
+                return
+            except ConflictError:  # a file has gone meanwhile
+                if not tries_left:
+                    raise
+
+    def _read_changes(self, topic: TopicRow, progress: Progress | None) -> bool:
+        """Apply what changed; False if deletions may have been missed, or the log begins elsewhere."""
+        known = self._state.positions
+        if not known:
+            return False
+        try:
+            new = changes(self._base, topic, self.position, progress=progress)
+        except (MissedTombstonesError, OffsetOutOfRangeError):
+            return False
+        at = _at(new)
+        if any(at[number].log_start != its.log_start for number, its in known.items()):
+            return False
+        records: Iterable[Record] = new
+        if topic.is_scattered:
+            records = sorted(new, key=lambda r: r.timestamp or 0)
+        self._state.change(((r.key, r.value) for r in records), at, self._tell)  # type: ignore[misc]
+        return True
+
+    def _restore(self, topic: TopicRow, progress: Progress | None) -> None:
+        """Take everything from the topic."""
+        if self._state.positions:
+            _log.info("the table of %s is restored as a whole", topic.name)
+        stretches = stretches_of(self._base, topic)
+        latest = Latest(self._base, topic, stretches, ["key", "value"], progress=progress)
+        self._state.replace(_pairs(latest, topic), _at(latest), self._tell)
+
+    def _follow(self, refresh_ms: int) -> None:
+        """The thread that refreshes; what fails is tried again."""
+        while not self._closed.wait(refresh_ms / 1000):
+            try:
+                self.refresh()
+            except Exception as error:
+                _log.warning("the table of %s is not up to date: %s", self._topic.name, error)
+
+
+def _at(view: LastRecords) -> Positions:
+    """Where a table stands that shows this."""
+    return {number: Position(end, view.starts[number]) for number, end in view.end.items()}
+
+
+def _pairs(latest: Latest, topic: TopicRow) -> Pairs:
+    if topic.is_scattered:
+        yield from latest.to_dict().items()
+        return
+    for batch in latest.batches():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -1,0 +1,270 @@
+"""What a table holds, and up to which offsets: in memory, or in a local snapshot, an SQLite file.
+
+A snapshot changes its values and its positions in one transaction, and is made anew beside itself and
+then put into place: whenever the process dies, it is what the topic was at its positions.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from lastword.errors import StorageError
+
+Pairs = Iterable[tuple[bytes, bytes | None]]  # None deletes the key
+_FORMAT = 1
+_SCHEMA = """
+CREATE TABLE snapshot (format INTEGER, store_id TEXT, topic_id INTEGER);
+CREATE TABLE position (partition INTEGER PRIMARY KEY, position INTEGER, log_start INTEGER);
+CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB NOT NULL);
+"""
+
+
+class Position(NamedTuple):
+    """How far a partition was read, and where it began then."""
+
+    position: int
+    log_start: int
+
+
+Positions = Mapping[int, Position]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key's value before and after; None where there is none."""
+
+    key: bytes
+    old: bytes | None
+    new: bytes | None
+
+
+Told = Callable[[Change], object]
+
+
+class State(Protocol):
+    """Keys and values, and the positions that they are true for."""
+
+    positions: Positions
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def keys(self) -> Iterator[bytes]: ...
+    def __len__(self) -> int: ...
+    def close(self) -> None: ...
+
+    def change(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
+        """Set and delete, all or nothing; `tell` is called of each change when it is done."""
+
+    def replace(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
+        """Hold these and nothing else; `tell` is called of what differs."""
+
+
+class MemoryState:
+    """A dict."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self.positions: Positions = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._values.get(key)
+
+    def keys(self) -> Iterator[bytes]:
+        return iter(list(self._values))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def close(self) -> None:
+        return None
+
+    def change(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
+        new = dict(pairs)  # all is read before anything is changed
+        olds = {key: self._values.get(key) for key in new} if tell else {}
+        for key, value in new.items():
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = value
+        self.positions = at
+        _tell(tell, ((key, olds[key], value) for key, value in new.items()))
+
+    def replace(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
+        old, self._values = self._values, {k: v for k, v in pairs if v is not None}
+        self.positions = at
+        keys = {**old, **self._values}
+        _tell(tell, ((key, old.get(key), self._values.get(key)) for key in keys))
+
+
+class SnapshotState:
+    """An SQLite file, which one process at a time may use."""
+
+    def __init__(self, path: str | os.PathLike[str], store_id: str, topic_id: int) -> None:
+        self._path, self._of = os.fspath(path), (_FORMAT, store_id, topic_id)
+        with self._translated():
+            self._lock = _locked(self._path)
+            self._db = self._opened(self._path)
+            self.positions = self._stored_positions()
+
+    def get(self, key: bytes) -> bytes | None:
+        with self._translated():
+            row = self._db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def keys(self) -> Iterator[bytes]:
+        with self._translated():
+            return iter([row[0] for row in self._db.execute("SELECT key FROM state")])
+
+    def __len__(self) -> int:
+        with self._translated():
+            return int(self._db.execute("SELECT count(*) FROM state").fetchone()[0])
+
+    def close(self) -> None:
+        self._db.close()
+        self._lock.close()
+
+    def change(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
+        changes: list[tuple[bytes, bytes | None, bytes | None]] = []
+        with self._translated(), _transaction(self._db):
+            for key, value in pairs:
+                if tell:
+                    row = self._db.execute("SELECT value FROM state WHERE key = ?", (key,))
+                    changes.append((key, (row.fetchone() or (None,))[0], value))
+                if value is None:
+                    self._db.execute("DELETE FROM state WHERE key = ?", (key,))
+                else:
+                    self._db.execute("REPLACE INTO state VALUES (?, ?)", (key, value))
+            _store_positions(self._db, at)
+        self.positions = at
+        _tell(tell, changes)
+
+    def replace(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
+        new_path = f"{self._path}.new"
+        with self._translated():
+            _delete(new_path)
+            new = self._made(new_path)
+            with _transaction(new):
+                values = ((key, value) for key, value in pairs if value is not None)
+                new.executemany("INSERT INTO state VALUES (?, ?)", values)
+                _store_positions(new, at)
+            differences = list(self._differences(new)) if tell else []
+            new.close()
+            self._db.close()
+            for leftover in ("-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    os.remove(self._path + leftover)
+            os.replace(new_path, self._path)
+            self._db = self._opened(self._path)
+        self.positions = at
+        _tell(tell, differences)
+
+    def _differences(
+        self, new: sqlite3.Connection
+    ) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+        new.execute("ATTACH ? AS old", (self._path,))
+        for sides in (
+            "SELECT n.key, o.value, n.value FROM main.state n LEFT JOIN old.state o USING (key)",
+            "SELECT o.key, o.value, n.value FROM old.state o LEFT JOIN main.state n USING (key)"
+            " WHERE n.key IS NULL",
+        ):
+            yield from new.execute(sides)
+
+    def _opened(self, path: str) -> sqlite3.Connection:
+        """The snapshot there; an empty one if there is none, or if it is of another topic."""
+        if os.path.exists(path):
+            db = _connected(path)
+            tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+            if "snapshot" not in tables:
+                db.close()
+                raise StorageError(path, "is not a snapshot of a table; give another path")
+            if db.execute("SELECT * FROM snapshot").fetchone() == self._of:
+                db.execute("PRAGMA journal_mode=WAL")
+                db.execute(
+                    "PRAGMA synchronous=NORMAL"
+                )  # a crash may lose the newest changes, whole
+                return db
+            db.close()
+            _delete(path)
+        return self._made(path)
+
+    def _made(self, path: str) -> sqlite3.Connection:
+        db = _connected(path)
+        db.executescript(_SCHEMA)
+        db.execute("INSERT INTO snapshot VALUES (?, ?, ?)", self._of)
+        return db
+
+    def _stored_positions(self) -> Positions:
+        rows = self._db.execute("SELECT * FROM position")
+        return {number: Position(position, start) for number, position, start in rows}
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(
+                self._path,
+                f"the snapshot cannot be used ({error}); if it is damaged, delete it: the table is "
+                "restored from its topic",
+            ) from error
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _store_positions(db: sqlite3.Connection, at: Positions) -> None:
+    rows = ((number, *its) for number, its in at.items())
+    db.executemany("REPLACE INTO position VALUES (?, ?, ?)", rows)
+
+
+def _delete(path: str) -> None:
+    for end in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            os.remove(path + end)
+
+
+def _locked(path: str) -> _Lock:
+    return _Lock(f"{path}.lock")
+
+
+class _Lock:
+    """Held as long as the process lives, or until it is closed."""
+
+    def __init__(self, path: str) -> None:
+        import fcntl  # which Windows does not have
+
+        self._file = open(path, "w")  # noqa: SIM115
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise StorageError(
+                path.removesuffix(".lock"),
+                "another table uses this snapshot; give each its own path",
+            ) from None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _tell(tell: Told | None, changes: Iterable[tuple[bytes, bytes | None, bytes | None]]) -> None:
+    if tell is not None:
+        for key, old, new in changes:
+            if old != new:
+                tell(Change(key, old, new))
