@@ -8,11 +8,13 @@
     │   └── StorageError              the file system refused: disk full, no permission
     ├── InvalidArgumentError          a call that cannot mean anything
     ├── UnknownTopicError             no such topic, or no such partition of it
+    ├── UnknownGroupError             no such consumer group
     ├── TopicExistsError
     ├── InvalidTopicError             a name or a number of partitions that cannot be
     ├── InvalidConfigError            an unknown setting, or a value out of its bounds
     ├── InvalidRecordError            records that the topic does not take; nothing was appended
     ├── OffsetOutOfRangeError         a position outside [log start, log end]
+    ├── NoOffsetError                 a group has committed nothing, and is not to choose itself
     ├── DataLossError                 records were dropped before a query had read them
     ├── MissedTombstonesError         deletions since a position are no longer known
     ├── PolicyViolationError          the topic's cleanup.policy forbids it
@@ -99,6 +101,14 @@ class UnknownTopicError(LastwordError):
         super().__init__(sentence)
 
 
+class UnknownGroupError(LastwordError):
+    """No such consumer group: it has no members, and has committed nothing."""
+
+    def __init__(self, group: str, known: Iterable[str] = ()) -> None:
+        self.group = group
+        super().__init__(f"no consumer group {group!r}{did_you_mean(group, known)}")
+
+
 class TopicExistsError(LastwordError):
     """A topic of that name is there already."""
 
@@ -135,6 +145,17 @@ class OffsetOutOfRangeError(LastwordError):
         super().__init__(
             f"{topic}-{partition}: offset {offset} is {side}; "
             f"valid positions are {log_start} to {log_end}"
+        )
+
+
+class NoOffsetError(LastwordError):
+    """A consumer group has committed nothing of a partition, and shall not choose where to start."""
+
+    def __init__(self, group: str, where: str) -> None:
+        self.group, self.where = group, where
+        super().__init__(
+            f"group {group!r} has committed no offset of {where}, and auto_offset_reset is none; "
+            "set one with 'lastword groups reset', or say earliest or latest"
         )
 
 

@@ -28,6 +28,7 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
     partition: int | None = None
     offset: int | None = None
+    topic: str | None = None  # where a consumer has it from
 
     @property
     def is_tombstone(self) -> bool:

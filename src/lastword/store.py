@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lastword import check, garbage, retention
-from lastword.catalog import cleaning, queries, topics
+from lastword.catalog import cleaning, groups, queries, topics
 from lastword.catalog.writers import forget_sessions
 from lastword.check import Progress, Report
 from lastword.cleaner.choose import Asked, decisions_for
 from lastword.cleaner.plan import Decision
 from lastword.cleaner.run import Cleaner, Round
 from lastword.config import Setting
+from lastword.consumer import Consumer, ConsumerSettings, offset_reset
 from lastword.errors import PolicyViolationError, TopicExistsError, UnknownTopicError
 from lastword.foundation import Foundation
 from lastword.garbage import GarbageFile
+from lastword.groups import Group
 from lastword.jobs.runner import Runner
 from lastword.jobs.session import found_or_started
 from lastword.jobs.spark import SparkRunner
@@ -102,6 +104,34 @@ class Store:
     def producer(self, *, batch_bytes: int = 16 << 20, linger_ms: int = 1_000) -> Producer:
         """A producer for any topics of this store; use it as a context manager."""
         return Producer(self.base, batch_bytes=batch_bytes, linger_ms=linger_ms)
+
+    def consumer(
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        auto_offset_reset: str = "earliest",
+        session_timeout_ms: int = 45_000,
+        max_poll_interval_ms: int = 300_000,
+    ) -> Consumer:
+        """A member of a consumer group: `poll` records, work on them, `commit`.
+
+        The members of a group share the partitions of its topics. One that is not heard of for
+        `session_timeout_ms`, or has not polled for `max_poll_interval_ms`, loses its own to the
+        others. A group without a committed offset starts where `auto_offset_reset` says.
+        """
+        settings = ConsumerSettings(
+            offset_reset(auto_offset_reset), session_timeout_ms, max_poll_interval_ms
+        )
+        return Consumer(self.base, group, topics, settings)
+
+    def groups(self) -> list[str]:
+        """The names of all consumer groups, sorted."""
+        return groups.names(self.base.catalog)
+
+    def group(self, name: str) -> Group:
+        """A consumer group: describe it, reset its offsets, delete it."""
+        return Group(self.base, name)
 
     def expire(self, *names: str, dry_run: bool = False) -> list[Expire]:
         """Run retention on these topics, or on all; what was dropped, or would be."""

@@ -145,6 +145,14 @@ def insert_if_new(tx: Connection, table: sa.Table, **row: object) -> None:
     tx.execute(dialect.insert(table).values(**row).on_conflict_do_nothing())
 
 
+def lock_named(tx: Connection, name: str) -> None:
+    """Be the only transaction that has this name; SQLite's writers are alone anyway."""
+    if tx.dialect.name == "postgresql":
+        tx.execute(
+            sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name}
+        )
+
+
 def author() -> str:
     """Who changes the log: host and process."""
     return f"{socket.gethostname()}:{os.getpid()}"

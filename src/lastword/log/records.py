@@ -136,7 +136,7 @@ def _from_rows(records: Iterable[Any]) -> pa.Table:
     columns: tuple[list[Any], ...] = ([], [], [], [], [])
     partitions, timestamps, keys, values, headers = columns
     for index, row in enumerate(records):
-        if not isinstance(row, tuple) or not 2 <= len(row) <= 6:
+        if not isinstance(row, tuple) or not 2 <= len(row) <= 7:
             raise InvalidRecordError(
                 f"record {index} is {row!r:.80}; give a Record or a tuple "
                 "(key, value[, timestamp[, headers[, partition]]])",

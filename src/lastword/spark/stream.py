@@ -25,11 +25,12 @@ from pyspark.sql.types import StructType
 from lastword.catalog import queries
 from lastword.config import LONG_MAX
 from lastword.foundation import Foundation
+from lastword.log.backlog import Backlog
 from lastword.opening import open_store
 from lastword.spark.asked import LATEST, Reading, TopicPartition, stream_reading
 from lastword.spark.options import Options
 from lastword.spark.plan import Span, share
-from lastword.spark.portion import Backlog, portion
+from lastword.spark.portion import portion
 from lastword.spark.positions import (
     Place,
     Positions,

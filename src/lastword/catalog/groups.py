@@ -1,0 +1,232 @@
+"""Consumer groups: who consumes, which member has which partition, and what was committed.
+
+A member is alive until its lease ends, and what it claimed is its own as long. So a member that is
+slow to notice that it was taken for dead cannot commit over the one that took its place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy import and_, select, tuple_
+from sqlalchemy.engine import Connection
+
+from lastword.catalog.engine import Catalog, author, lock_named
+from lastword.catalog.schema import (
+    consumer_offset,
+    group_claim,
+    group_member,
+    partition,
+    topic,
+)
+from lastword.errors import ConflictError, UnknownTopicError
+from lastword.sharing import Place, fair_shares
+
+
+@dataclass(frozen=True)
+class Committed:
+    """How far a group has read a partition: all below."""
+
+    topic: str
+    partition: int
+    offset: int
+    committed_ms: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process that consumes for a group, and what it has claimed."""
+
+    id: str
+    by: str
+    until_ms: int
+    partitions: tuple[tuple[str, int], ...] = ()
+
+
+def share(
+    catalog: Catalog,
+    group: str,
+    member_id: str,
+    topic_ids: Collection[int],
+    lease: tuple[int, int],
+) -> dict[Place, int | None]:
+    """Be a member for a while longer, and take a fair share: what is ours, with what is committed.
+
+    `lease`: now and until when, in milliseconds.
+    """
+    now_ms, until_ms = lease
+    with catalog.write() as tx:
+        lock_named(tx, f"group {group}")
+        _be_member(tx, group, member_id, sorted(topic_ids), until_ms)
+        _forget_dead(tx, group, now_ms)
+        rows = tx.execute(select(group_member).where(group_member.c.group_id == group)).all()
+        members = {row.member_id: frozenset(row.topics) for row in rows}
+        places = _places(tx, {t for its in members.values() for t in its})
+        held = _claims(tx, group)
+        shares = fair_shares(places, members, held)
+        mine = {place for place, member in shares.items() if member == member_id}
+        extra = [p for p, member in held.items() if member == member_id and p not in mine]
+        tx.execute(group_claim.delete().where(_of(group), _among(group_claim, extra)))
+        new = [place for place in sorted(mine) if place not in held]
+        for topic_id, number in new:
+            claim = {"topic_id": topic_id, "partition": number, "member_id": member_id}
+            tx.execute(group_claim.insert().values(group_id=group, **claim))
+        ours = sorted(mine & {*new, *(p for p, member in held.items() if member == member_id)})
+        committed = _committed(tx, group)
+    return {place: committed.get(place) for place in ours}
+
+
+def renew(catalog: Catalog, group: str, member_id: str, until_ms: int) -> bool:
+    """Stay a member for a while longer; False if it was taken for dead."""
+    its = group_member.update().where(_is_member(group, member_id))
+    with catalog.write() as tx:
+        return tx.execute(its.values(until_ms=until_ms)).rowcount == 1
+
+
+def leave(catalog: Catalog, group: str, member_id: str) -> None:
+    """Let go of everything."""
+    with catalog.write() as tx:
+        lock_named(tx, f"group {group}")
+        tx.execute(group_claim.delete().where(_of(group), group_claim.c.member_id == member_id))
+        tx.execute(group_member.delete().where(_is_member(group, member_id)))
+
+
+def commit(
+    catalog: Catalog, group: str, member_id: str, offsets: Mapping[Place, int], now_ms: int
+) -> None:
+    """Note that all below these offsets was read; ConflictError if a partition is another's now."""
+    with catalog.write() as tx:
+        lock_named(tx, f"group {group}")
+        claims = _claims(tx, group)
+        lost = sorted(place for place in offsets if claims.get(place) != member_id)
+        if lost:
+            raise ConflictError(
+                f"group {group!r}: {len(lost)} partition(s) were taken over by another member, for "
+                "this one's lease has ended; nothing was committed. The next poll goes on with "
+                "what is still its own"
+            )
+        _store(tx, group, offsets, now_ms)
+
+
+def committed(catalog: Catalog, group: str) -> list[Committed]:
+    """What a group has committed, in order."""
+    query = (
+        select(consumer_offset, topic.c.name)
+        .join(topic, topic.c.id == consumer_offset.c.topic_id)
+        .where(consumer_offset.c.group_id == group)
+        .order_by(topic.c.name, consumer_offset.c.partition)
+    )
+    with catalog.read() as tx:
+        return [
+            Committed(row.name, row.partition, row.committed, row.committed_ms)
+            for row in tx.execute(query)
+        ]
+
+
+def names(catalog: Catalog) -> list[str]:
+    """All groups that have members, or have committed anything."""
+    with catalog.read() as tx:
+        found = {*tx.scalars(select(consumer_offset.c.group_id).distinct())}
+        found |= {*tx.scalars(select(group_member.c.group_id).distinct())}
+    return sorted(found)
+
+
+def members(catalog: Catalog, group: str, now_ms: int) -> list[Member]:
+    """The members of a group that are alive."""
+    claims = select(group_claim, topic.c.name).join(topic, topic.c.id == group_claim.c.topic_id)
+    alive = and_(group_member.c.group_id == group, group_member.c.until_ms > now_ms)
+    with catalog.read() as tx:
+        rows = tx.execute(select(group_member).where(alive)).all()
+        claimed = defaultdict(list)
+        for row in tx.execute(
+            claims.where(_of(group)).order_by(topic.c.name, group_claim.c.partition)
+        ):
+            claimed[row.member_id].append((row.name, row.partition))
+    return sorted(
+        (Member(r.member_id, r.by, r.until_ms, tuple(claimed[r.member_id])) for r in rows),
+        key=lambda m: m.id,
+    )
+
+
+def reset(catalog: Catalog, group: str, offsets: Mapping[Place, int], now_ms: int) -> None:
+    """Set what is committed; ConflictError if the group has members."""
+    with catalog.write() as tx:
+        lock_named(tx, f"group {group}")
+        _refuse_living(tx, group, now_ms)
+        _store(tx, group, offsets, now_ms)
+
+
+def delete(catalog: Catalog, group: str, now_ms: int) -> None:
+    """Forget a group; ConflictError if it has members."""
+    with catalog.write() as tx:
+        lock_named(tx, f"group {group}")
+        _refuse_living(tx, group, now_ms)
+        for table in (consumer_offset, group_claim, group_member):
+            tx.execute(table.delete().where(table.c.group_id == group))
+
+
+def _be_member(
+    tx: Connection, group: str, member_id: str, topic_ids: list[int], until_ms: int
+) -> None:
+    tx.execute(group_member.delete().where(_is_member(group, member_id)))
+    row = {"by": author(), "topics": topic_ids, "until_ms": until_ms}
+    tx.execute(group_member.insert().values(group_id=group, member_id=member_id, **row))
+
+
+def _forget_dead(tx: Connection, group: str, now_ms: int) -> None:
+    is_dead = and_(group_member.c.group_id == group, group_member.c.until_ms <= now_ms)
+    tx.execute(group_member.delete().where(is_dead))
+    alive = select(group_member.c.member_id).where(group_member.c.group_id == group)
+    tx.execute(group_claim.delete().where(_of(group), group_claim.c.member_id.not_in(alive)))
+
+
+def _places(tx: Connection, topic_ids: set[int]) -> list[Place]:
+    p = partition.c
+    rows = tx.execute(select(p.topic_id, p.partition).where(p.topic_id.in_(sorted(topic_ids))))
+    return [(row.topic_id, row.partition) for row in rows]
+
+
+def _claims(tx: Connection, group: str) -> dict[Place, str]:
+    rows = tx.execute(select(group_claim).where(_of(group)))
+    return {(row.topic_id, row.partition): row.member_id for row in rows}
+
+
+def _committed(tx: Connection, group: str) -> dict[Place, int]:
+    rows = tx.execute(select(consumer_offset).where(consumer_offset.c.group_id == group))
+    return {(row.topic_id, row.partition): row.committed for row in rows}
+
+
+def _store(tx: Connection, group: str, offsets: Mapping[Place, int], now_ms: int) -> None:
+    places = sorted(offsets)
+    if set(places) - set(_places(tx, {topic_id for topic_id, _ in places})):
+        raise UnknownTopicError("a topic of the group")  # deleted meanwhile
+    its = and_(consumer_offset.c.group_id == group, _among(consumer_offset, places))
+    tx.execute(consumer_offset.delete().where(its))
+    for topic_id, number in places:
+        at = {"topic_id": topic_id, "partition": number, "committed": offsets[topic_id, number]}
+        row = consumer_offset.insert().values(group_id=group, committed_ms=now_ms, **at)
+        tx.execute(row)
+
+
+def _refuse_living(tx: Connection, group: str, now_ms: int) -> None:
+    alive = and_(group_member.c.group_id == group, group_member.c.until_ms > now_ms)
+    by = tx.scalars(select(group_member.c.by).where(alive)).first()
+    if by is not None:
+        raise ConflictError(
+            f"group {group!r} has members ({by}); stop them first, or wait until their leases end"
+        )
+
+
+def _is_member(group: str, member_id: str) -> sa.ColumnElement[bool]:
+    return and_(group_member.c.group_id == group, group_member.c.member_id == member_id)
+
+
+def _of(group: str) -> sa.ColumnElement[bool]:
+    return group_claim.c.group_id == group
+
+
+def _among(table: sa.Table, places: Sequence[Place]) -> sa.ColumnElement[bool]:
+    return tuple_(table.c.topic_id, table.c.partition).in_(list(places))
