@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lastword.catalog import commits, queries, topics
 from lastword.catalog.commits import NewLogStart
@@ -15,8 +15,12 @@ from lastword.catalog.writers import appended_before
 from lastword.cleaner.choose import Asked, decisions_for, expire
 from lastword.cleaner.why import Why, why
 from lastword.config import Setting, TopicConfig
+from lastword.erase import Receipt, erase
 from lastword.errors import InvalidArgumentError, OffsetOutOfRangeError, PolicyViolationError
 from lastword.foundation import Foundation
+from lastword.jobs.runner import Runner
+from lastword.jobs.session import found_or_started
+from lastword.jobs.spark import SparkRunner
 from lastword.log import batch, read
 from lastword.log.append import append as append_batches
 from lastword.log.batch import Batch
@@ -28,6 +32,9 @@ from lastword.log.read import Reader, Span
 from lastword.log.records import as_key, to_table
 from lastword.model import AppendResult, PartitionRow, Record, Segment, TopicRow, valid_writer
 from lastword.table import Change, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -275,6 +282,22 @@ class Topic:
             return max(log_start, p.log_start)
         new = NewLogStart(p.partition, log_start, "delete_records")
         return commits.commit_log_start(self._base.catalog, topic, new, self._base.clock())
+
+    def erase(
+        self,
+        keys: Iterable[bytes | str],
+        *,
+        dry_run: bool = False,
+        spark: SparkSession | None = None,
+        runner: Runner | None = None,
+    ) -> Receipt:
+        """Delete keys, and the bytes of all their values, now; what was done, and what may remain.
+
+        Compacts their partitions whole, the active segment and what min.compaction.lag.ms protects
+        included, and deletes the files that were replaced without waiting for readers.
+        """
+        jobs = runner or SparkRunner(spark or found_or_started)
+        return erase(self._base, self.row, [as_key(key) for key in keys], jobs, dry_run=dry_run)
 
     def why(self, partition: int | None = None) -> Why:
         """What the cleaner would do with the topic now, and what holds it back, in sentences."""

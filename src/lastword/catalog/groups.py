@@ -134,6 +134,13 @@ def names(catalog: Catalog) -> list[str]:
     return sorted(found)
 
 
+def readers_of(catalog: Catalog, topic_id: int) -> list[str]:
+    """The groups that have committed anything of a topic."""
+    its = select(consumer_offset.c.group_id).where(consumer_offset.c.topic_id == topic_id)
+    with catalog.read() as tx:
+        return sorted(set(tx.scalars(its)))
+
+
 def members(catalog: Catalog, group: str, now_ms: int) -> list[Member]:
     """The members of a group that are alive."""
     claims = select(group_claim, topic.c.name).join(topic, topic.c.id == group_claim.c.topic_id)

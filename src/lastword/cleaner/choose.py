@@ -13,7 +13,15 @@ from lastword import retention
 from lastword.catalog import cleaning, queries
 from lastword.catalog.commits import commit_roll
 from lastword.catalog.topics import store_settings
-from lastword.cleaner.plan import Capacity, Clean, Decision, as_if_from, as_if_rolled, decide
+from lastword.cleaner.plan import (
+    Capacity,
+    Clean,
+    Decision,
+    as_if_from,
+    as_if_rolled,
+    as_if_without_lag,
+    decide,
+)
 from lastword.errors import UnknownTopicError
 from lastword.foundation import Foundation
 from lastword.model import PartitionRow, TopicRow
@@ -27,14 +35,19 @@ _ROUND_BYTES = 64 << 30  # and nothing is committed before the last of them is s
 
 @dataclass(frozen=True)
 class Asked:
-    """What a round is asked for. `retry`: do not wait after failures."""
+    """What a round is asked for: one partition, or some, or all.
+
+    `retry`: do not wait after failures. `at_once`: not even min.compaction.lag.ms holds.
+    """
 
     partition: int | None = None
     force: bool = False
     retry: bool = True
+    some: frozenset[int] | None = None
+    at_once: bool = False
 
     def wants(self, partition: int) -> bool:
-        return self.partition in (None, partition)
+        return self.partition in (None, partition) and (self.some is None or partition in self.some)
 
 
 def roll(base: Foundation, topics: Iterable[TopicRow], asked: Asked) -> None:
@@ -87,6 +100,8 @@ def decisions_for(
     groups_since_ms = now_ms - settings.offsets_retention_minutes * 60_000
 
     def as_planned(state: PartitionState) -> PartitionState:
+        if asked.at_once:
+            state = as_if_without_lag(state)
         if as_if and _rolls(state.row, state.topic, asked, now_ms):
             state = as_if_rolled(state)
         dropped = retention.plan(state.topic, state.row.partition, state.segments, now_ms)

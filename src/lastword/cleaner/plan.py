@@ -186,6 +186,12 @@ def as_if_rolled(state: PartitionState) -> PartitionState:
     )
 
 
+def as_if_without_lag(state: PartitionState) -> PartitionState:
+    """The partition as it would be if min.compaction.lag.ms protected nothing."""
+    config = state.topic.config.model_copy(update={"min_compaction_lag_ms": 0})
+    return replace(state, topic=replace(state.topic, config=config))
+
+
 def as_if_from(state: PartitionState, log_start: int) -> PartitionState:
     """The partition as it would be if retention had raised its log start."""
     if log_start == state.row.log_end:

@@ -76,8 +76,12 @@ class DataRoot:
         """The path as the file system knows it."""
         return f"{self._base}/{path}"
 
+    def folder(self, topic: str, partition: int) -> str:
+        """Where the files of a partition lie."""
+        return f"{topic}/{partition}/"
+
     def new_path(self, topic: str, partition: int, now_ms: int) -> str:
-        return f"{topic}/{partition}/{now_ms:013d}-{secrets.token_hex(8)}.parquet"
+        return f"{self.folder(topic, partition)}{now_ms:013d}-{secrets.token_hex(8)}.parquet"
 
     @contextmanager
     def create(self, path: str) -> Iterator[pa.NativeFile]:

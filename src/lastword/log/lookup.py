@@ -82,26 +82,34 @@ class Lookup:
         """The last record of a key, which may be a tombstone."""
 
         def find() -> Record | None:
-            lasts = [next(self._versions(log, key), None) for log in self._logs_of(key)]
-            return max((r for r in lasts if r is not None), key=_time, default=None)
+            lasts = (next(self._versions(log, key), None) for log in self._logs_of(key))
+            return max((record for _, record in filter(None, lasts)), key=_time, default=None)
 
         return self._persistently(find)
 
     def history(self, key: bytes) -> History:
         """All versions of a key that are still there."""
-
-        def find() -> list[Record]:
-            self._logs.clear()  # an old list has what a pass has removed since
-            logs = self._logs_of(key)
-            found = [r for log in logs for r in self._versions(log, key)]
-            return found if len(logs) == 1 else sorted(found, key=_time, reverse=True)
-
-        found = self._persistently(find)
+        found = [record for _, record in self.holding(key)]
+        if len({record.partition for record in found}) > 1:
+            found.sort(key=_time, reverse=True)
         if not found:
             return History(key, (), None)
         at = (found[-1].partition or 0, found[-1].offset or 0)
         removed_by = cleaning.first_pass_over(self._base.catalog, self._topic.id, *at)
         return History(key, tuple(found), removed_by)
+
+    def holding(self, key: bytes) -> list[tuple[LogFile, Record]]:
+        """All versions of a key with the files that hold them, newest first in each partition."""
+
+        def find() -> list[tuple[LogFile, Record]]:
+            self._logs.clear()  # an old list has what a pass has removed since
+            return [found for log in self._logs_of(key) for found in self._versions(log, key)]
+
+        return self._persistently(find)
+
+    def partitions_of(self, key: bytes) -> list[int]:
+        """The partitions that may hold a key, or have held it."""
+        return [log.row.partition for log in self._logs_of(key)]
 
     def _logs_of(self, key: bytes) -> list[_Log]:
         """The partitions that may hold a key."""
@@ -130,8 +138,8 @@ class Lookup:
         row, files = queries.read_plan(self._base.catalog, self._topic, number, wanted)
         return row, tuple(reversed(files))
 
-    def _versions(self, log: _Log, key: bytes) -> Iterator[Record]:
-        """The records of a key in a partition, newest first."""
+    def _versions(self, log: _Log, key: bytes) -> Iterator[tuple[LogFile, Record]]:
+        """The records of a key in a partition, newest first, with their files."""
         key_hash = hash_of(key)
         for file in log.files:
             reader = self._reader(file)
@@ -141,7 +149,7 @@ class Lookup:
             table = reader.take(rows, _COLUMNS)
             for record in reversed(list(to_records(table.combine_chunks().to_batches()[0]))):
                 if record.key == key and (record.offset or 0) >= log.row.log_start:
-                    yield record._replace(partition=log.row.partition)
+                    yield file, record._replace(partition=log.row.partition)
 
     def _reader(self, file: LogFile) -> FileReader:
         path = file.facts.path

@@ -1,0 +1,206 @@
+"""Erase keys: not only deleted, but gone from the disk, with a receipt.
+
+1. tombstones are appended              deleted for readers; run it again to finish
+2. passes over the keys' partitions     the values are in retired files only
+3. the bytes of retired files go        the values are gone
+4. every key is looked up again         the receipt is true
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lastword import garbage
+from lastword.catalog import groups, queries, retired
+from lastword.cleaner.choose import Asked
+from lastword.cleaner.run import Cleaner
+from lastword.errors import ConflictError, InvalidArgumentError, PolicyViolationError
+from lastword.foundation import Foundation
+from lastword.garbage import GarbageFile
+from lastword.jobs.runner import Runner
+from lastword.log.append import append
+from lastword.log.batch import checked
+from lastword.log.lookup import Lookup
+from lastword.log.records import to_table
+from lastword.model import Record, TopicRow
+from lastword.passes import Pass
+from lastword.words import in_time
+
+_WAIT_S, _WAITS = 0.5, 600  # for a cleaner that is at work on a partition
+_TRIES = 3
+
+Place = tuple[int, bytes]  # partition, key
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What an erasure did; with a dry run, what it would do."""
+
+    topic: str
+    keys: int  # that were asked for
+    found: int  # of which values were there
+    records: int  # these values
+    tombstones: int  # appended
+    files_rewritten: int
+    files_deleted: int
+    bytes_deleted: int
+    passes: tuple[int, ...]
+    finished_ms: int
+    may_remain: tuple[str, ...]  # where copies may still be
+    is_dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The versions of the keys, newest first, by partition and key; and the files with values."""
+
+    versions: Mapping[Place, Sequence[Record]]
+    files: frozenset[str]
+    folders: frozenset[str]  # of the partitions that may have held the keys
+
+    @property
+    def values(self) -> list[Record]:
+        return [r for its in self.versions.values() for r in its if r.value is not None]
+
+    @property
+    def partitions(self) -> set[int]:
+        """Those that hold values."""
+        return {r.partition or 0 for r in self.values}
+
+    @property
+    def alive(self) -> list[Place]:
+        """Where the last word on a key is a value."""
+        return [place for place, its in self.versions.items() if its[0].value is not None]
+
+
+def erase(
+    base: Foundation, topic: TopicRow, keys: Sequence[bytes], runner: Runner, *, dry_run: bool
+) -> Receipt:
+    """Erase these keys of a topic."""
+    if not keys:
+        raise InvalidArgumentError("name the keys to erase")
+    if not topic.config.is_compact:
+        policy = ",".join(sorted(topic.config.cleanup_policy)) or "empty"
+        raise PolicyViolationError(
+            f"topic {topic.name!r} has cleanup.policy={policy}; only topics with 'compact' in it can "
+            "erase a key"
+        )
+    lookup, distinct = Lookup(base, topic), list(dict.fromkeys(keys))
+    found = _find(base, topic, lookup, distinct)
+    passes: list[Pass] = []
+    deleted: list[GarbageFile] = []
+    if not dry_run:
+        _bury(base, topic, found)
+        passes = _clean(base, topic, found.partitions, runner)
+        deleted = _delete(base, found)
+        _verify(topic, found, _find(base, topic, lookup, distinct))
+    return Receipt(
+        topic=topic.name,
+        keys=len(distinct),
+        found=len({r.key for r in found.values}),
+        records=len(found.values),
+        tombstones=len(found.alive),
+        files_rewritten=sum(p.files_rewritten for p in passes) or len(found.files),
+        files_deleted=len(deleted),
+        bytes_deleted=sum(f.bytes for f in deleted),
+        passes=tuple(p.id for p in passes),
+        finished_ms=base.clock(),
+        may_remain=tuple(_remains(base, topic, found)),
+        is_dry_run=dry_run,
+    )
+
+
+def _find(base: Foundation, topic: TopicRow, lookup: Lookup, keys: Sequence[bytes]) -> _Found:
+    versions: dict[Place, list[Record]] = defaultdict(list)
+    files, folders = set(), set()
+    for key in keys:
+        folders |= {base.root.folder(topic.name, n) for n in lookup.partitions_of(key)}
+        for file, record in lookup.holding(key):
+            versions[record.partition or 0, key].append(record)
+            if record.value is not None:
+                files.add(file.facts.path)
+    return _Found(versions, frozenset(files), frozenset(folders))
+
+
+def _bury(base: Foundation, topic: TopicRow, found: _Found) -> None:
+    """Append a tombstone wherever the last word on a key is a value."""
+    now_ms = base.clock()
+    tombstones = [Record(key, None, partition=number) for number, key in found.alive]
+    if tombstones:
+        ready = checked(to_table(tombstones), topic, now_ms, keyless=0)
+        append(base.catalog, base.root, [ready], now_ms)
+
+
+def _clean(base: Foundation, topic: TopicRow, partitions: set[int], runner: Runner) -> list[Pass]:
+    """Compact these partitions up to where they end now."""
+    goals = {p.partition: p.log_end for p in queries.partitions(base.catalog, topic)}
+    done: list[Pass] = []
+    failures = waits = 0
+    with Cleaner(base, runner) as cleaner:
+        while left := _behind(base, topic, partitions, goals):
+            asked = Asked(force=True, some=frozenset(left), at_once=True)
+            passes = cleaner.round([topic], asked).passes
+            done += [p for p in passes if not p.error]
+            failures += sum(1 for p in passes if p.error)
+            waits += not passes
+            if failures > _TRIES or waits > _WAITS:
+                why = next((p.error for p in passes if p.error), "another cleaner is at work on it")
+                raise ConflictError(
+                    f"{topic.name}-{min(left)} was not cleaned: {why}. The keys are deleted, but the "
+                    "bytes of their values are still there: run erase again"
+                )
+            if not passes:
+                time.sleep(_WAIT_S)
+    return done
+
+
+def _behind(
+    base: Foundation, topic: TopicRow, partitions: set[int], goals: Mapping[int, int]
+) -> list[int]:
+    rows = queries.partitions(base.catalog, topic)
+    return [
+        r.partition
+        for r in rows
+        if r.partition in partitions and r.first_dirty < goals[r.partition]
+    ]
+
+
+def _delete(base: Foundation, found: _Found) -> list[GarbageFile]:
+    """Delete the bytes of all retired files that may hold a key, whoever may still read them."""
+    now_ms = base.clock()
+    hastened = retired.hasten(base.catalog, sorted(found.folders), now_ms)
+    collected = garbage.collect(base.catalog, base.root, now_ms, orphan_age_ms=None)
+    return [file for file in collected if file.path in hastened]
+
+
+def _verify(topic: TopicRow, before: _Found, after: _Found) -> None:
+    """Raise if a value that was there is still there; what was written since is another matter."""
+    there = {(r.partition, r.offset) for r in before.values}
+    left = [r for r in after.values if (r.partition, r.offset) in there]
+    if left:
+        raise ConflictError(
+            f"topic {topic.name!r}: {len(left)} value(s) are still there, the first at "
+            f"{left[0].partition}:{left[0].offset}; run erase again"
+        )
+
+
+def _remains(base: Foundation, topic: TopicRow, found: _Found) -> Iterator[str]:
+    """Where copies may still be."""
+    if found.versions:
+        until = in_time(base.clock() + topic.config.delete_retention_ms)
+        yield f"tombstones hold the keys themselves until about {until} (delete.retention.ms)"
+    known, waiting = queries.known_paths(base.catalog)
+    stray = [
+        f
+        for f in base.root.files()
+        if f.path not in known | waiting and f.path.startswith(tuple(found.folders))
+    ]
+    if stray:
+        yield f"{len(stray)} file(s) that no commit took, such as {stray[0].path}; gc deletes them"
+    names = groups.readers_of(base.catalog, topic.id)
+    if names:
+        yield f"whatever these consumer groups keep: {', '.join(names)}"
+    yield "snapshots of tables, mirrors, streams' copies, backups, versions kept by the storage"
