@@ -3,12 +3,14 @@
 from importlib.metadata import PackageNotFoundError as _NotInstalled
 from importlib.metadata import version as _version
 
+from lastword.consumer import Consumer
 from lastword.errors import LastwordError
 from lastword.log.read import Reader
 from lastword.model import AppendResult, Record
 from lastword.opening import open_store as open
 from lastword.producer import Producer
 from lastword.store import Store
+from lastword.table import Table
 from lastword.topic import Topic
 
 try:
@@ -18,11 +20,13 @@ except _NotInstalled:  # shipped to an executor as a bare archive
 
 __all__ = [
     "AppendResult",
+    "Consumer",
     "LastwordError",
     "Producer",
     "Reader",
     "Record",
     "Store",
+    "Table",
     "Topic",
     "__version__",
     "open",

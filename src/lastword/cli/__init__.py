@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lastword import __version__
-from lastword.cli import cleaning, configs, demo, records, topics, upkeep
+from lastword.cli import cleaning, configs, demo, groups, records, state, topics, upkeep
 from lastword.cli.render import errors
 from lastword.errors import LastwordError
 
@@ -23,9 +23,14 @@ app = typer.Typer(
 )
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(groups.app, name="groups")
 for command in (
     records.produce,
     records.consume,
+    state.latest,
+    state.get,
+    state.changes,
+    state.erase,
     cleaning.clean,
     cleaning.cleaner,
     cleaning.why,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections.abc import Iterable
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,8 +15,14 @@ from lastword.cleaner.plan import Clean, Decision
 from lastword.cleaner.run import Round
 from lastword.cleaner.service import Service
 from lastword.cleaner.verdicts import Verdict, verdicts
-from lastword.cli.live import LiveStatus, LogLines, job_progress, pass_line
-from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
+from lastword.cli.live import (
+    LiveStatus,
+    LogLines,
+    interrupt_on_signals,
+    job_progress,
+    pass_line,
+)
+from lastword.cli.options import AsJson, DryRun, SparkConf, SparkMaster, StoreUrl, opened, pairs
 from lastword.cli.render import show_json, show_line, show_table
 from lastword.jobs import archive
 from lastword.jobs.session import found_or_started, java_binary
@@ -37,18 +41,6 @@ Topics = Annotated[
 Partition = Annotated[
     int | None, typer.Option(min=0, show_default=False, help="Only this partition.")
 ]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        envvar="MASTER",
-        show_default=False,
-        help="Where Spark runs: local[2], spark://host:7077, …; else local, on all cores.",
-    ),
-]
-SparkConf = Annotated[
-    list[str] | None,
-    typer.Option("--spark-conf", help="A setting of Spark's, KEY=VALUE; again for more."),
-]
 
 
 def clean(
@@ -62,7 +54,7 @@ def clean(
     records: Annotated[
         bool, typer.Option("--records", help="With --dry-run: the verdict on every record.")
     ] = False,
-    master: Master = None,
+    master: SparkMaster = None,
     spark_conf: SparkConf = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -85,7 +77,7 @@ def clean(
 
             def session() -> SparkSession:
                 found = found_or_started(master, conf)
-                _interrupt_on_signals(runner, threading.Event())
+                interrupt_on_signals(runner, threading.Event())
                 return found
 
             runner = SparkRunner(session, progress)
@@ -100,7 +92,7 @@ def clean(
 
 
 def cleaner(
-    master: Master = None,
+    master: SparkMaster = None,
     spark_conf: SparkConf = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="Log lines instead of a live status.")
@@ -116,7 +108,7 @@ def cleaner(
 
             def new_runner() -> SparkRunner:
                 runner = SparkRunner(found_or_started(master, conf, is_quick=False), shown.progress)
-                _interrupt_on_signals(runner, stop)
+                interrupt_on_signals(runner, stop)
                 return runner
 
             try:
@@ -273,16 +265,3 @@ def _show_passes(found: list[Pass]) -> None:
 
 def _text(key: bytes | None) -> str:
     return "null" if key is None else key.decode(errors="backslashreplace")
-
-
-def _interrupt_on_signals(runner: SparkRunner, stop: threading.Event) -> None:
-    """Ctrl-C and SIGTERM end the running job, and then all; a second one ends all at once."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        runner.interrupt()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Self
 
 from rich.console import Group
@@ -17,6 +20,7 @@ from rich.text import Text
 from lastword.cleaner.service import Told
 from lastword.cli.render import errors
 from lastword.jobs.runner import Progress as JobProgress
+from lastword.jobs.spark import SparkRunner
 from lastword.passes import Pass
 from lastword.words import in_bytes, in_duration
 
@@ -122,3 +126,16 @@ def _lines(told: Told) -> Iterator[str]:
     if told.deleted:
         size = in_bytes(sum(f.bytes for f in told.deleted))
         yield f"deleted {len(told.deleted)} retired or orphaned file(s), {size}"
+
+
+def interrupt_on_signals(runner: SparkRunner, stop: threading.Event) -> None:
+    """Ctrl-C and SIGTERM end the running job, and then all; a second one ends all at once."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        runner.interrupt()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)

@@ -22,6 +22,18 @@ StoreUrl = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+SparkMaster = Annotated[
+    str | None,
+    typer.Option(
+        envvar="MASTER",
+        show_default=False,
+        help="Where Spark runs: local[2], spark://host:7077, …; else local, on all cores.",
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option("--spark-conf", help="A setting of Spark's, KEY=VALUE; again for more."),
+]
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from lastword.cli.lines import (
+    Format,
+    LineFormat,
+    Lines,
+    NullMarker,
+    Separator,
+    ShowOffsets,
+    from_json,
+    from_text,
+)
 from lastword.cli.options import StoreUrl, opened
 from lastword.cli.render import errors
+from lastword.consumer import Consumer
 from lastword.errors import FlushError, InvalidRecordError, LastwordError
 from lastword.model import Record
 from lastword.producer import Producer
 from lastword.topic import Topic
 
 _POLL_SECONDS = 0.2
-
-
-class Format(StrEnum):
-    """How a record stands on a line."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-LineFormat = Annotated[
-    Format, typer.Option("--format", help="text: KEY<separator>VALUE; json: one object a line.")
-]
-Separator = Annotated[
-    str, typer.Option(help=r"Between key and value, in text; \t is the tabulator.")
-]
 
 
 def produce(
@@ -59,7 +51,7 @@ def produce(
     and the value are needed, and a null value is a tombstone. Bytes that are not text are
     {"base64": "…"}; any other object or list is kept as its JSON text.
     """
-    parse = _from_json if line_format is Format.JSON else _from_text(separator, null_marker)
+    parse = from_json if line_format is Format.JSON else from_text(separator, null_marker)
     with opened(store) as opened_store:
         opened_store.topic(topic)  # says so if there is none, before anything is read
         producer = opened_store.producer()
@@ -123,33 +115,56 @@ def consume(
         int | None,
         typer.Option(min=0, max=sys.maxsize, show_default=False, help="Stop after so many."),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            show_default=False,
+            help="As a member of this consumer group: from what it has committed, and commit.",
+        ),
+    ] = None,
     line_format: LineFormat = Format.TEXT,
     separator: Separator = r"\t",
-    null_marker: Annotated[str, typer.Option(help="How a null shows, in text.")] = "null",
-    show_offsets: Annotated[
-        bool, typer.Option("--show-offsets", help="In text: PARTITION:OFFSET<separator> first.")
-    ] = False,
+    null_marker: NullMarker = "null",
+    show_offsets: ShowOffsets = False,
     store: StoreUrl = None,
 ) -> None:
     """Print records, one a line: all that are there, or with --follow the new ones."""
+    lines = Lines(line_format, separator, null_marker, show_offsets)
     if offset is not None and partition is None:
         raise typer.BadParameter("an offset counts within a partition: give --partition too")
     if offset is not None and from_beginning:
         raise typer.BadParameter("--offset and --from-beginning: give one of them")
+    if group is not None and (partition, offset) != (None, None):
+        raise typer.BadParameter("a group shares out partitions itself: leave --partition out")
     with opened(store) as opened_store:
         found = opened_store.topic(topic)
+        if group is not None:
+            reset = "latest" if follow and not from_beginning else "earliest"
+            with opened_store.consumer(group, [topic], auto_offset_reset=reset) as consumer:
+                _print_polled(consumer, lines, max_messages, follow=follow)
+            return
         positions = _positions(found, partition, offset, at_end=follow and not from_beginning)
-        lines = _records(found, positions, is_all=partition is None, follow=follow)
-        for record in islice(lines, max_messages):
-            if line_format is Format.JSON:
-                line = json.dumps(_to_json(record), ensure_ascii=False).encode()
-            else:
-                line = _to_text(
-                    record, _unescaped(separator), os.fsencode(null_marker), show_offsets
-                )
-            sys.stdout.buffer.write(line + b"\n")
+        records = _records(found, positions, is_all=partition is None, follow=follow)
+        for record in islice(records, max_messages):
+            sys.stdout.buffer.write(lines.line(record))
             if follow:
                 sys.stdout.buffer.flush()
+
+
+def _print_polled(
+    consumer: Consumer, lines: Lines, max_messages: int | None, *, follow: bool
+) -> None:
+    """Print what a group's member gets; what was printed is committed."""
+    left = sys.maxsize if max_messages is None else max_messages
+    while left:
+        polled = consumer.poll(min(left, 500), timeout_ms=200 if follow else 0)
+        if not polled and not follow:
+            return
+        for record in polled:
+            sys.stdout.buffer.write(lines.line(record))
+        sys.stdout.buffer.flush()
+        consumer.commit()
+        left -= len(polled)
 
 
 def _positions(
@@ -178,89 +193,3 @@ def _records(
         if not follow:
             return
         time.sleep(_POLL_SECONDS)
-
-
-def _from_text(separator: str, null_marker: str | None) -> Callable[[bytes], Record]:
-    """A parser of KEY<separator>VALUE."""
-    between = _unescaped(separator)
-    null = None if null_marker is None else os.fsencode(null_marker)
-
-    def parse(line: bytes) -> Record:
-        key, found, value = _without_end(line).partition(between)
-        if not found:
-            raise ValueError(f"no separator {os.fsdecode(between)!r} between key and value")
-        return Record(key, None if value == null else value)
-
-    return parse
-
-
-def _unescaped(separator: str) -> bytes:
-    return os.fsencode(separator.replace(r"\t", "\t"))
-
-
-def _without_end(line: bytes) -> bytes:
-    return line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _from_json(line: bytes) -> Record:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON ({error})") from None
-    if not isinstance(fields, dict) or "value" not in fields:
-        raise ValueError('give an object with "key" and "value"')
-    known = {"key", "value", "timestamp", "headers", "partition", "offset"}
-    if unknown := fields.keys() - known:
-        raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
-    headers = fields.get("headers") or {}
-    is_list = isinstance(headers, list) and all(
-        isinstance(pair, list) and len(pair) == 2 for pair in headers
-    )
-    if not is_list and not isinstance(headers, dict):
-        raise ValueError("headers are an object, or a list of [name, value]")
-    pairs = headers.items() if isinstance(headers, dict) else [tuple(h) for h in headers]
-    return Record(
-        key=_in_bytes(fields.get("key")),
-        value=_in_bytes(fields["value"]),
-        timestamp=fields.get("timestamp"),
-        headers=tuple((name, _in_bytes(value)) for name, value in pairs),
-        partition=None if "offset" in fields else fields.get("partition"),
-    )
-
-
-def _in_bytes(value: Any) -> bytes | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, dict) and value.keys() == {"base64"}:
-        return base64.b64decode(value["base64"], validate=True)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _to_json(record: Record) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": _in_text(record.key),
-        "value": _in_text(record.value),
-    }
-    if record.headers:
-        shown["headers"] = [[name, _in_text(value)] for name, value in record.headers]
-    return shown
-
-
-def _in_text(value: bytes | str | None) -> str | dict[str, str] | None:
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
-
-
-def _to_text(record: Record, separator: bytes, null_marker: bytes, show_offsets: bool) -> bytes:
-    cells = [null_marker if cell is None else cell for cell in (record.key, record.value)]
-    place = [f"{record.partition}:{record.offset}".encode()] if show_offsets else []
-    return separator.join([*place, *cells])  # type: ignore[list-item]
