@@ -84,6 +84,17 @@ def until(is_so: Callable[[], bool], seconds: float = 150) -> None:
 
 
 class TestSource:
+    def test_a_group_of_its_own(self, local: Store, streams: Streams) -> None:
+        source, _ = local.create_topic("in", 2), local.create_topic("out")
+        source.append([(f"k{n}", str(n)) for n in range(10)])
+        frame = streams.source(subscribe="in", **{"kafka.group.id": "copier"})
+        streams.drain(frame, topic="out")
+        source.append([("k1", "new")])
+        streams.drain(frame, topic="out")
+        described = local.group("copier").describe()  # Spark commits a batch when the next begins
+        assert sum(p.committed or 0 for p in described.partitions) == 10
+        assert sum(p.lag.records for p in described.partitions) == 1
+
     def test_it_goes_on_where_it_was(self, local: Store, streams: Streams) -> None:
         source, out = local.create_topic("in", 2), local.create_topic("out")
         source.append([(f"k{n}", str(n)) for n in range(10)])

@@ -198,12 +198,15 @@ class Latest(LastRecords):
             yield from batch.column("key").to_pylist()
 
     def _newest(self) -> dict[bytes, bytes]:
-        newest: dict[bytes, Record] = {}
-        for record in self._only(["key", "value", "timestamp"], Which.BOTH):
-            key: bytes = record.key  # type: ignore[assignment]
-            if key not in newest or newest[key].timestamp <= record.timestamp:  # type: ignore[operator]
-                newest[key] = record
-        return {k: r.value for k, r in newest.items() if r.value is not None}  # type: ignore[misc]
+        found: dict[bytes, bytes | None] = {}
+        times: dict[bytes, int] = {}
+        for batch in self._only(["timestamp", "key", "value"], Which.BOTH).batches():
+            stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
+            keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+            for key, value, stamp in zip(keys, values, stamps, strict=True):
+                if times.get(key, stamp) <= stamp:
+                    found[key], times[key] = value, stamp
+        return {key: value for key, value in found.items() if value is not None}
 
     def _only(self, columns: Sequence[str], which: Which = Which.VALUES) -> LastRecords:
         parts = (self._base, self._topic, self._stretches)

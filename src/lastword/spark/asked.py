@@ -49,6 +49,7 @@ class Reading:
     min_partitions: int | None = None
     max_records: int | None = None
     fail_on_data_loss: bool = True
+    group: str | None = None  # a stream's, which commits what it has done
     max_per_trigger: int | None = None
     min_per_trigger: int | None = None
     max_delay_ms: int = 0
@@ -98,6 +99,7 @@ def stream_reading(options: Options) -> Reading:
     return Reading(
         **_common(options),
         start=_bound(options, "starting") or Bound(LATEST),
+        group=options["kafka.group.id"],
         max_per_trigger=most,
         min_per_trigger=fewest,
         max_delay_ms=options.duration_ms("maxTriggerDelay", "15m"),

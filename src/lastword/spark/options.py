@@ -48,6 +48,7 @@ OPTIONS = [
     Option("maxOffsetsPerTrigger", "s", "", "At most so many live records in a batch, shared among the partitions."),
     Option("minOffsetsPerTrigger", "s", "", "Wait until so many have come, …"),
     Option("maxTriggerDelay", "s", "15m", "… but no longer than this."),
+    Option("kafka.group.id", "s", "", "The stream's consumer group: a batch is committed there when the next one begins, so that its lag is seen and tombstones wait for it."),
     Option("topic", "w", "", "Write to this topic; else each row's column `topic` says where."),
     Option("writerId", "w", "", "Batch writes: with `writerVersion`, an exactly-once writer; the same version again writes nothing."),
     Option("writerVersion", "w", "", "A number that grows with each write of this writer. A stream has both by itself."),

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from lastword.catalog import queries
+from lastword.catalog import groups, queries
 from lastword.config import LONG_MAX
 from lastword.foundation import Foundation
 from lastword.log.backlog import Backlog
@@ -118,6 +118,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ReadTask)
         yield from partition.batches(self._schema)
+
+    def commit(self, end: Offsets) -> None:
+        """A batch is done: its group, if it has one, has read so far."""
+        if self._reading.group is None:
+            return
+        found = {
+            p.key: p for p in subscribed(self._base, self._reading.subscription, is_running=True)
+        }
+        done = {
+            (found[key].topic.id, key[1]): offset
+            for key, offset in from_json(end).items()
+            if key in found and offset != LATEST
+        }
+        groups.reset(self._base.catalog, self._reading.group, done, self._base.clock())
 
     def stop(self) -> None:
         if "_base" in self.__dict__:
