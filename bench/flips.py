@@ -15,7 +15,7 @@ _FATES = {0: "no difference", 1: "reported as corrupt", 2: "another error", 3: "
 
 
 def flips(folder: Path) -> dict[str, str]:
-    """One bit in every third byte of a file, then read all of it and a part of it."""
+    """One bit in every third byte of a file, then read all of it, a part of it, and some keys."""
     topic = lastword.open(folder / "flips").create_topic("t")
     topic.append(
         (f"key-{i % 50}", None if i % 17 == 0 else f"value {i} " * 3, 1000 + i, {"h": b"x"})
@@ -46,6 +46,8 @@ def _fate(topic: Topic) -> str:
                 and r.headers == (("h", b"x"),)
                 for r in all_of_it
             )
+            for number in (0, 17, 49):  # 350 + number is the last offset of its key
+                sound &= topic.get(f"key-{number}") == all_of_it[350 + number]
             os._exit(0 if sound and part == all_of_it[200:300] else 3)
         except BrokenFileError:
             os._exit(1)

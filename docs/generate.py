@@ -1,6 +1,6 @@
-"""Write the pages that are made from the code: settings, commands, and the options for Spark.
+"""Write what is made from code: the pages of settings, commands and options, and the pictures.
 
-`--check` writes nothing and fails if a page is out of date.
+`--check` writes nothing and fails if one is out of date.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from pictures import PICTURES
 
 from lastword import config
 from lastword.cli import app
@@ -156,15 +157,17 @@ PAGES = {
 
 
 def main(check: bool) -> None:
-    stale = []
-    for name, make in PAGES.items():
-        page, text = DOCS / name, make()
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
-            stale.append(name)
-            if not check:
-                page.write_text(text, encoding="utf-8")
+    made = {name: page() for name, page in PAGES.items()}
+    made |= {f"guide/pictures/{name}.svg": draw().svg() for name, draw in PICTURES.items()}
+    stale = [name for name, text in made.items() if _stored(DOCS / name) != text]
     if check and stale:
         sys.exit(f"out of date: {', '.join(stale)}; run 'make docs'")
+    for name in stale:
+        (DOCS / name).write_text(made[name], encoding="utf-8")
+
+
+def _stored(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 if __name__ == "__main__":

@@ -290,7 +290,7 @@ class TestSharing:
                 assert local.group("g").describe().members
             clock.advance(1)
             consumer._renew()
-            clock.advance(45_000)
+            clock.advance(44_999)
             assert not local.group("g").describe().members
             with local.consumer("g", ["t"]) as other:
                 other.poll()

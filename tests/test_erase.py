@@ -178,3 +178,13 @@ def test_written_again_meanwhile(local: Store) -> None:
 
     topic.erase(["a"], runner=Meanwhile())
     assert topic.get("a").value == b"new"
+
+
+def test_a_receipt_is_only_given_for_what_is_gone(
+    local: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = plain(local)
+    write(topic, "a=1 b=1*")
+    monkeypatch.setattr("lastword.erase._clean", lambda *_: [])
+    with pytest.raises(ConflictError, match=r"1 value\(s\) are still there, the first at 0:0"):
+        topic.erase(["a"], runner=InProcess())

@@ -18,6 +18,7 @@ from lastword.errors import (
     InvalidArgumentError,
     InvalidRecordError,
     OffsetOutOfRangeError,
+    UnknownTopicError,
 )
 from lastword.log import append as log_append
 from lastword.model import Record
@@ -244,6 +245,27 @@ def test_offset_for_a_timestamp_skips_what_is_below_log_start(
     topic.delete_records(0, 1)
     assert topic.offset_for_timestamp(0, 6) == 3
     assert topic.offset_for_timestamp(0, 5) == 1
+
+
+class TestSeveralTopics:
+    def test_all_or_nothing(self, store: Store) -> None:
+        a, b = store.create_topic("a", 2), store.create_topic("b")
+        done = store.append({"a": [("x", "1"), ("y", "2")], "b": [("z", "3")]})
+        assert done.records == 3
+        assert {r.topic for r in done.ranges} == {"a", "b"}
+        with pytest.raises(InvalidRecordError):
+            store.append({"a": [("x", "4")], "b": [(None, "5")]})
+        with pytest.raises(UnknownTopicError):
+            store.append({"a": [("x", "4")], "c": [("z", "5")]})
+        assert (a.describe().records, b.describe().records) == (2, 1)
+
+    def test_exactly_once(self, store: Store) -> None:
+        store.create_topic("a")
+        store.create_topic("b")
+        first = store.append({"a": [("x", "1")], "b": [("x", "1")]}, writer=("w", 1))
+        again = store.append({"a": [("x", "1")], "b": [("x", "1")]}, writer=("w", 1))
+        assert (again.ranges, again.is_repeat) == (first.ranges, True)
+        assert store.topic("b").describe().records == 1
 
 
 class TestTimestamps:

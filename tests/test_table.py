@@ -219,8 +219,13 @@ class TestSnapshot:
         read: list[int] = []
         with topic.table(snapshot=path, progress=read.append) as table:
             assert dict(table) == {b"a": b"2", b"c": b"1"}
+            table["d"] = "1"
         newest = topic.describe().partitions[0].segments[-1].bytes
         assert 0 < sum(read) < newest
+        read.clear()
+        with topic.table(snapshot=path, progress=read.append) as table:
+            assert dict(table) == {b"a": b"2", b"c": b"1", b"d": b"1"}
+        assert read == []  # it has all of it already
 
     def test_one_at_a_time(self, local: Store, tmp_path: Path) -> None:
         topic = local.create_topic("t")

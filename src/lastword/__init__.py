@@ -10,7 +10,7 @@ from lastword.model import AppendResult, Record
 from lastword.opening import open_store as open
 from lastword.producer import Producer
 from lastword.store import Store
-from lastword.table import Table
+from lastword.table import Change, Table
 from lastword.topic import Topic
 
 try:
@@ -20,6 +20,7 @@ except _NotInstalled:  # shipped to an executor as a bare archive
 
 __all__ = [
     "AppendResult",
+    "Change",
     "Consumer",
     "LastwordError",
     "Producer",

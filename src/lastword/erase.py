@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from lastword import garbage
 from lastword.catalog import groups, queries, retired
 from lastword.cleaner.choose import Asked
-from lastword.cleaner.run import Cleaner
+from lastword.cleaner.plan import Nothing
+from lastword.cleaner.run import Cleaner, Round
 from lastword.errors import ConflictError, InvalidArgumentError, PolicyViolationError
 from lastword.foundation import Foundation
 from lastword.garbage import GarbageFile
@@ -29,8 +30,8 @@ from lastword.model import Record, TopicRow
 from lastword.passes import Pass
 from lastword.words import in_time
 
-_WAIT_S, _WAITS = 0.5, 600  # for a cleaner that is at work on a partition
 _TRIES = 3
+_WAIT_S, _WAITS = 1, 60  # for a cleaner that is at work on a partition
 
 Place = tuple[int, bytes]  # partition, key
 
@@ -142,19 +143,25 @@ def _clean(base: Foundation, topic: TopicRow, partitions: set[int], runner: Runn
     with Cleaner(base, runner) as cleaner:
         while left := _behind(base, topic, partitions, goals):
             asked = Asked(force=True, some=frozenset(left), at_once=True)
-            passes = cleaner.round([topic], asked).passes
-            done += [p for p in passes if not p.error]
-            failures += sum(1 for p in passes if p.error)
-            waits += not passes
-            if failures > _TRIES or waits > _WAITS:
-                why = next((p.error for p in passes if p.error), "another cleaner is at work on it")
+            done_now = cleaner.round([topic], asked)
+            done += [p for p in done_now.passes if not p.error]
+            failures += any(p.error for p in done_now.passes)
+            waits += not done_now.passes
+            if failures == _TRIES or waits == _WAITS:
                 raise ConflictError(
-                    f"{topic.name}-{min(left)} was not cleaned: {why}. The keys are deleted, but the "
-                    "bytes of their values are still there: run erase again"
+                    f"{topic.name}-{min(left)} was not cleaned: {_reason(done_now)}. The keys are "
+                    "deleted, but the bytes of their values are still there: run erase again"
                 )
-            if not passes:
+            if not done_now.passes:
                 time.sleep(_WAIT_S)
     return done
+
+
+def _reason(done: Round) -> str:
+    """Why nothing was cleaned."""
+    errors = [p.error for p in done.passes if p.error]
+    reasons = [d.reason for d in done.decisions if isinstance(d, Nothing)]
+    return (errors + reasons + ["another cleaner was faster"])[0]
 
 
 def _behind(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lastword import check, garbage, retention
 from lastword.catalog import cleaning, groups, queries, topics
-from lastword.catalog.writers import forget_sessions
+from lastword.catalog.writers import appended_before, forget_sessions
 from lastword.check import Progress, Report
 from lastword.cleaner.choose import Asked, decisions_for
 from lastword.cleaner.plan import Decision
@@ -21,7 +21,8 @@ from lastword.groups import Group
 from lastword.jobs.runner import Runner
 from lastword.jobs.session import found_or_started
 from lastword.jobs.spark import SparkRunner
-from lastword.model import TopicRow
+from lastword.log.append import append as append_batches
+from lastword.model import AppendResult, TopicRow, valid_writer
 from lastword.passes import Pass
 from lastword.producer import Producer
 from lastword.retention import Expire
@@ -100,6 +101,20 @@ class Store:
     def alter(self, changes: Mapping[str, object]) -> None:
         """Set settings of the store; None as value goes back to the default."""
         topics.alter_store(self.base.catalog, changes, self.base.clock())
+
+    def append(
+        self, records: Mapping[str, Any], *, writer: tuple[str, int] | None = None
+    ) -> AppendResult:
+        """Append to several topics, {name: records}: all or nothing over all of them.
+
+        Records and `writer` as in `Topic.append`; such a writer's versions count over all topics.
+        """
+        by = None if writer is None else valid_writer(writer, topic_id=0)
+        if by is not None and (done := appended_before(self.base.catalog, by)) is not None:
+            return done
+        now_ms = self.base.clock()
+        batches = [self.topic(name).prepare(rows, now_ms) for name, rows in records.items()]
+        return append_batches(self.base.catalog, self.base.root, batches, now_ms, by)
 
     def producer(self, *, batch_bytes: int = 16 << 20, linger_ms: int = 1_000) -> Producer:
         """A producer for any topics of this store; use it as a context manager."""

@@ -88,7 +88,8 @@ class LastRecords:
 
     @property
     def bytes(self) -> int:
-        """The size of the files that decide it; what `progress` adds up to."""
+        """The size of the files that decide it: what `progress` adds up to, or more if keys had to be
+        scanned again."""
         return sum(f.facts.bytes for s in self._stretches for f in s.files)
 
     def __iter__(self) -> Iterator[Record]:
@@ -132,9 +133,12 @@ class LastRecords:
         for file in stretch.files:
             its = living.get(file.facts.path)
             if its is None and self._which is Which.TOMBSTONES:
+                self._progress(file.facts.bytes)
                 continue
             reader, stop = FileReader(self._base.root, file), 0
-            for row_group in reader.row_groups(0, LONG_MAX):
+            row_groups = reader.row_groups(0, LONG_MAX)
+            self._progress(file.facts.bytes - sum(map(reader.stored_bytes, row_groups)))
+            for row_group in row_groups:
                 first, stop = stop, stop + reader.rows(row_group)
                 chosen = np.ones(stop - first, np.bool_) if its is None else its[first:stop]
                 done = reader.stored_bytes(row_group)
@@ -156,7 +160,7 @@ class LastRecords:
     ) -> pa.Table:
         chosen, start, done = wanted
         batches = list(chosen_batches(reader, row_group, stored, chosen))
-        table = reader.with_offsets(pa.Table.from_batches(batches))
+        table = reader.with_offsets(pa.Table.from_batches(batches).combine_chunks())
         if start > reader.file.base_offset:
             table = table.slice(int(np.searchsorted(table["offset"].to_numpy(), start)))
         self._progress(done)
@@ -184,13 +188,17 @@ class Latest(LastRecords):
 
     def to_dict(self) -> dict[bytes, bytes]:
         """Keys and values, in memory."""
-        if self._topic.is_scattered:
-            return self._newest()
-        pairs = self._only(["key", "value"])
+        which = Which.BOTH if self._topic.is_scattered else Which.VALUES
         found: dict[bytes, bytes] = {}
-        for batch in pairs.batches():
+        rows = 0
+        for batch in self._only(["key", "value"], which).batches():
             found.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-        return found
+            rows += batch.num_rows
+        if which is Which.VALUES:
+            return found
+        if rows > len(found):  # some key is in several partitions
+            return self._newest()
+        return {key: value for key, value in found.items() if value is not None}
 
     def keys(self) -> Iterator[bytes]:
         """The keys that have a value; values are not read."""
@@ -198,6 +206,7 @@ class Latest(LastRecords):
             yield from batch.column("key").to_pylist()
 
     def _newest(self) -> dict[bytes, bytes]:
+        """The same, the newest by timestamp of each key."""
         found: dict[bytes, bytes | None] = {}
         times: dict[bytes, int] = {}
         for batch in self._only(["timestamp", "key", "value"], Which.BOTH).batches():
