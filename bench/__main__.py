@@ -8,7 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import cleaner, flips, log, spark
+from bench import cleaner, flips, log, spark, state
+from bench.reference_set import SCALE
 
 BENCHMARKS = {
     f.__name__: f
@@ -22,12 +23,15 @@ BENCHMARKS = {
         flips.flips,
         cleaner.cleaner,
         spark.spark,
+        state.state,
     )
 }
 
 
 def main(names: list[str]) -> None:
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.machine()}")
+    if SCALE != 1:
+        print(f"BENCH_SCALE={SCALE}: the reference set is smaller than it is said to be")
     for name in names or BENCHMARKS:
         with tempfile.TemporaryDirectory(prefix="lastword-bench-") as folder:
             print(f"\n{name}: {(BENCHMARKS[name].__doc__ or '').splitlines()[0]}")

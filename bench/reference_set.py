@@ -2,9 +2,12 @@
 
 4 partitions × 5 segments × 200,000 records of about 1 kB with 16-byte keys; half of the keys uniform
 and half Zipf over 100,000 keys per partition; 2 % tombstones. 4 M records, of which 10 % survive.
+BENCH_SCALE=0.02 in the environment makes it that much smaller, to try something.
 """
 
 from __future__ import annotations
+
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +15,9 @@ import pyarrow as pa
 from lastword.store import Store
 from lastword.topic import Topic
 
-PARTITIONS, SEGMENTS, SEGMENT_RECORDS = 4, 5, 200_000
-KEYS, KEY_BYTES, VALUE_BYTES = 100_000, 16, 1_000
+SCALE = float(os.environ.get("BENCH_SCALE", "1"))
+PARTITIONS, SEGMENTS, SEGMENT_RECORDS = 4, 5, int(200_000 * SCALE)
+KEYS, KEY_BYTES, VALUE_BYTES = int(100_000 * SCALE), 16, 1_000
 TOMBSTONE_SHARE = 0.02
 CONFIG = {
     "cleanup.policy": "compact",
@@ -24,15 +28,27 @@ CONFIG = {
 _TEXT = np.frombuffer(b'{"street":"Baker Street","city":"London","n":1}' * 40, np.uint8)
 
 
-def fill(store: Store, name: str = "reference") -> Topic:
-    """A topic with the reference set, every segment rolled."""
+def fill(store: Store, name: str = "reference", *, by_hash: bool = False) -> Topic:
+    """A topic with the reference set, every segment rolled.
+
+    Its records name their partitions, as other cleaners were given them; `by_hash`, their keys do.
+    """
     topic = store.create_topic(name, PARTITIONS, CONFIG)
     for segment in range(SEGMENTS):
-        for partition in range(PARTITIONS):
-            seed = segment * PARTITIONS + partition
-            topic.append(records(SEGMENT_RECORDS, seed, partition))
+        seed = segment * PARTITIONS
+        if by_hash:
+            topic.append(everywhere(SEGMENT_RECORDS, seed))
+        else:
+            for partition in range(PARTITIONS):
+                topic.append(records(SEGMENT_RECORDS, seed + partition, partition))
         topic.roll()
     return topic
+
+
+def everywhere(count: int, seed: int) -> pa.Table:
+    """So many records for each partition, in one table, which their keys' hashes spread."""
+    tables = [records(count, seed + partition, partition) for partition in range(PARTITIONS)]
+    return pa.concat_tables(tables).drop_columns("partition")
 
 
 def records(count: int, seed: int, partition: int) -> pa.Table:

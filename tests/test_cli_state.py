@@ -30,8 +30,10 @@ class TestLatest:
         lines = users("latest", "users", "--format", "json").out.splitlines()
         assert json.loads(lines[0])["value"] == "Milkman"
         assert users("latest", "users", "--keys").out == "1003\n1002\n1001\n"
+        assert users("latest", "users", "--keys", "--show-offsets").out.startswith("0:2\t1003\n")
         keys = users("latest", "users", "--keys", "--format", "json").out.splitlines()
         assert json.loads(keys[0])["key"] == "1003"
+        assert "value" not in json.loads(keys[0])
         file = tmp_path / "state.parquet"
         users("latest", "users", "--format", "parquet", "--output", str(file))
         assert pq.read_table(file)["value"].to_pylist() == [b"Milkman", b"Jump", b"Paper"]
@@ -47,6 +49,7 @@ class TestLatest:
         assert text.startswith("1003\tdeleted at 0:5\tvanishes not before the next pass")
         shown = json.loads(users("latest", "users", "--deleted", "--format", "json").out)
         assert (shown["key"], shown["vanishes_ms"]) == ("1003", None)
+        assert users("latest", "users", "--deleted", "--keys").code == 2
 
     def test_an_empty_topic(self, run: Lastword) -> None:
         run("topics", "create", "t")
@@ -128,7 +131,7 @@ class TestErase:
             "would erase 1 of 2 key(s) of users: 2 record(s), 1 tombstone(s) to append" in done.out
         )
         file = tmp_path / "keys"
-        file.write_text("1001\n1002\n")
+        file.write_text("1001\n\n1002\n")
         assert (
             users("erase", "users", "--from", str(file), "--dry-run", "--json").json["found"] == 2
         )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import lastword
 from lastword.consumer import Consumer
 from lastword.errors import (
+    BrokenFileError,
     ConflictError,
     InvalidArgumentError,
     NoOffsetError,
@@ -29,7 +31,8 @@ from lastword.errors import (
 from lastword.sharing import fair_shares
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
-from tests.notation import clean, write
+from tests.conftest import postgres_store_url
+from tests.notation import clean, live_paths, write
 
 
 def offsets(records: list[lastword.Record]) -> list[tuple[int | None, int | None]]:
@@ -154,6 +157,52 @@ class TestPolling:
                 consumer.poll()
 
 
+class TestWhatGoesWrong:
+    def test_an_error_loses_nothing(self, local: Store) -> None:
+        """What was read before it is handed out first; then it comes, until it is mended."""
+        topic = local.create_topic("t", 2)
+        write(topic, "a=1 b=1*", partition=0)
+        write(topic, "c=1*", partition=1)
+        write(topic, "d=1*", partition=1)
+        path = Path(local.base.root.full(live_paths(topic, 1)[1]))
+        path.rename(path.with_suffix(".away"))
+        with local.consumer("g", ["t"]) as consumer:
+            found = []
+
+            def poll_on() -> None:
+                while polled := consumer.poll():
+                    found.extend(offsets(polled))
+
+            for _ in range(3):
+                with pytest.raises(BrokenFileError):
+                    poll_on()
+            assert sorted(found) == [(0, 0), (0, 1), (1, 0)]
+            consumer.commit()
+            path.with_suffix(".away").rename(path)
+            assert offsets(consumer.poll()) == [(1, 1)]
+
+    def test_offsets_that_cannot_be_committed(self, local: Store) -> None:
+        write(local.create_topic("t"), "a=1*")
+        with local.consumer("g", ["t"]) as consumer:
+            consumer.poll()
+            for bad in (2, -1):
+                with pytest.raises(OffsetOutOfRangeError):
+                    consumer.commit({("t", 0): bad})
+            with pytest.raises(InvalidArgumentError, match="an offset is a whole number, not 'x'"):
+                consumer.commit({("t", 0): "x"})  # type: ignore[dict-item]
+        with pytest.raises(InvalidArgumentError, match="closed"):
+            consumer.commit()
+        with pytest.raises(InvalidArgumentError, match="1 ms or more"):
+            local.consumer("g", ["t"], session_timeout_ms=0)
+
+    def test_nothing_of_it_is_left_behind(self, local: Store) -> None:
+        local.create_topic("t").append([(str(i), "x" * 100) for i in range(100_000)])
+        before = threading.active_count()
+        with local.consumer("g", ["t"]) as consumer:
+            consumer.poll()
+        assert threading.active_count() == before
+
+
 class TestWhereItStarts:
     def test_latest(self, local: Store, clock: ManualClock) -> None:
         topic = local.create_topic("t")
@@ -170,11 +219,10 @@ class TestWhereItStarts:
 
     def test_none(self, local: Store) -> None:
         write(local.create_topic("t"), "a=1 b=1*")
-        with (
-            local.consumer("g", ["t"], auto_offset_reset="none") as consumer,
-            pytest.raises(NoOffsetError, match="no offset of t-0, and auto_offset_reset"),
-        ):
-            consumer.poll()
+        with local.consumer("g", ["t"], auto_offset_reset="none") as consumer:
+            for _ in range(2):
+                with pytest.raises(NoOffsetError, match="no offset of t-0, and auto_offset_reset"):
+                    consumer.poll()
         local.group("g").reset("t", 1)
         with local.consumer("g", ["t"], auto_offset_reset="none") as consumer:
             assert offsets(consumer.poll()) == [(0, 1)]
@@ -277,6 +325,42 @@ class TestSharing:
         assert [c.committed for c in store.group("g").describe().partitions] == [1]
         slow.close()
         other.close()
+
+    def test_what_another_has_committed_is_not_undone(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        write(store.create_topic("t"), "a=1 b=1 c=1 d=1*")
+        slow = store.consumer("g", ["t"])
+        slow.poll(1)
+        clock.advance(45_001)  # it is suspended: its heart does not beat, either
+        with store.consumer("g", ["t"]) as other:
+            other.poll(3)
+            other.commit()
+        assert offsets(slow.poll(1)) == [(0, 3)]
+        slow.commit()
+        assert [p.committed for p in store.group("g").describe().partitions] == [4]
+        slow.close()
+
+    def test_a_reset_is_not_undone(self, store: Store, clock: ManualClock) -> None:
+        write(store.create_topic("t"), "a=1 b=1 c=1*")
+        slow = store.consumer("g", ["t"])
+        slow.poll(1)
+        clock.advance(45_001)
+        store.group("g").reset("t", 3)
+        with pytest.raises(ConflictError):
+            slow.commit()
+        assert slow.poll() == []
+        slow.close()
+
+    def test_a_group_that_died_without_a_commit(self, local: Store, clock: ManualClock) -> None:
+        local.create_topic("t")
+        with (
+            local.consumer("g", ["t"], auto_offset_reset="none") as consumer,
+            suppress(NoOffsetError),
+        ):
+            consumer.poll()
+            clock.advance(45_001)
+        assert local.groups() == []
 
     def test_one_that_does_not_poll_is_not_kept_alive(
         self, local: Store, clock: ManualClock
@@ -420,6 +504,55 @@ class TestGroups:
         assert done.removed["tombstone"] == 1
         assert topic.latest().to_dict() == {b"b": b"1"}
 
+    def test_a_living_group_holds_tombstones_back_even_if_it_has_nothing_to_commit(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        topic = store.create_topic("t", config={"delete.retention.ms": 10})
+        write(topic, "a=1*")
+        with store.consumer("idle", ["t"]) as consumer:
+            consumer.poll()
+            consumer.commit()
+            for _ in range(8):
+                clock.advance(86_400_000)
+                consumer.poll()
+                consumer.commit()
+            write(topic, "a=∅*")
+            clean(topic)
+            clock.advance(10)
+            assert clean(topic) == []
+            assert [r.value for r in consumer.poll()] == [None]
+
+    def test_a_topic_is_deleted_while_groups_commit(
+        self, postgres_url: str, tmp_path: Path
+    ) -> None:
+        """No deadlock: one is first, and then the other finds what it left."""
+        with lastword.open(postgres_store_url(postgres_url, tmp_path / "data")) as store:
+            for turn in range(10):
+                topic = store.create_topic("t", 20)
+                topic.append([(str(i), "x") for i in range(200)])
+                consumers = [store.consumer(f"g{n}", ["t"]) for n in range(3)]
+
+                def work(consumer: Consumer) -> None:
+                    with suppress(UnknownTopicError, ConflictError):
+                        while True:
+                            consumer.poll(3)
+                            consumer.commit()
+                            consumer._shared_ms = None
+
+                threads = [threading.Thread(target=work, args=(c,)) for c in consumers]
+                errors: list[object] = []
+                hook, threading.excepthook = threading.excepthook, errors.append
+                for thread in threads:
+                    thread.start()
+                threading.Event().wait(0.05 + 0.02 * turn)
+                topic.delete()
+                for thread in threads:
+                    thread.join(60)
+                threading.excepthook = hook
+                assert errors == []
+                for consumer in consumers:
+                    consumer.close()
+
 
 members = st.dictionaries(
     st.sampled_from("ABCDE"), st.frozensets(st.integers(1, 3), min_size=1), max_size=5
@@ -466,6 +599,7 @@ def test_any_history(history: list[tuple[str, int]]) -> None:
         topic = store.create_topic("t", 3, {"min.cleanable.dirty.ratio": 0})
         consumers: dict[int, Consumer] = {}
         polled: set[tuple[int | None, int | None]] = set()
+        committed: dict[int, int | None] = {}
         count = 0
         for step in history:
             clock.advance(10)
@@ -493,7 +627,8 @@ def test_any_history(history: list[tuple[str, int]]) -> None:
                     clock.advance(3_000)
                 case ("long",):
                     clock.advance(45_000)
-            committed = {p.partition: p.committed for p in _described(store)}
+            was, committed = committed, {p.partition: p.committed for p in _described(store)}
+            assert all((committed[n] or 0) >= (was[n] or 0) for n in was)
             for record in topic.read():
                 if (record.offset or 0) < (committed.get(record.partition or 0) or 0):
                     assert (record.partition, record.offset) in polled

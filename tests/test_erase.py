@@ -127,6 +127,19 @@ def test_what_cannot_be_erased(local: Store) -> None:
         topic.erase(["a"], runner=InProcess())
     with pytest.raises(InvalidArgumentError, match="name the keys"):
         local.create_topic("t").erase([], runner=InProcess())
+    with pytest.raises(InvalidArgumentError, match="a list of keys, not 'ab'"):
+        local.topic("t").erase("ab", runner=InProcess())
+
+
+def test_what_lies_below_log_start_goes_too(local: Store) -> None:
+    topic = plain(local, cleanup_policy="compact,delete")
+    topic.append([("harry", SECRET), ("ron", "x"), ("ginny", "y")])
+    topic.delete_records(0, 1)
+    assert on_disk(local, SECRET)
+    receipt = topic.erase(["harry"], runner=InProcess())
+    assert receipt.records == 1
+    assert not on_disk(local, SECRET)
+    assert sorted(topic.latest().keys()) == [b"ginny", b"ron"]
 
 
 class Broken(InProcess):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from lastword.errors import (
     UnknownTopicError,
 )
 from lastword.files.key_index import KeyIndex, KeyIndexWriter, hash_of
+from lastword.files.parquet import FileReader
+from lastword.log.scattered import rank
 from lastword.model import Record
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
@@ -173,6 +176,46 @@ class TestScattered:
             table.refresh()
             assert table["a"] == b"newer"
 
+    def test_a_tie_has_one_answer(self, local: Store) -> None:
+        """Records of the same millisecond: a value before a tombstone, then the higher partition."""
+        topic = local.create_topic("t", 3)
+        for number, value in enumerate(["zero", None, "two"]):
+            topic.append([Record("a", value, 5, partition=number)])
+            topic.append([Record("b", None if value else "one", 5, partition=number)])
+        expected = {b"a": b"two", b"b": b"one"}
+        assert topic.latest().to_dict() == expected
+        assert {r.key: r.value for r in topic.latest()} == expected
+        assert sorted(topic.latest().keys()) == [b"a", b"b"]
+        assert {k: topic.get(k).value for k in expected} == expected
+        assert [next(iter(topic.history(k))).value for k in expected] == [b"two", b"one"]
+        assert list(topic.deleted()) == []
+
+    def test_a_table_deletes_a_key_wherever_it_is(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        topic.append([(str(i), "old") for i in range(20)])
+        topic.add_partitions(5)
+        with topic.table() as table:
+            for i in range(10):
+                del table[str(i)]
+                table[str(10 + i)] = "new"  # all in one millisecond
+            expected = {b"%d" % i: b"new" for i in range(10, 20)}
+            assert dict(table) == topic.latest().to_dict() == expected
+        with topic.table() as table:
+            assert dict(table) == expected
+
+    def test_it_becomes_scattered_while_it_is_read(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("t", 2)
+        topic.append([("a", "1"), ("b", "1")])
+        before = topic.row
+        elsewhere = 1 - (topic.get("a").partition or 0)
+        topic.append([Record("a", None, 1_700_000_000_001, partition=elsewhere)])
+        monkeypatch.setattr(Topic, "row", property(lambda _: before))  # as it was a moment ago
+        assert topic.latest().to_dict() == {b"b": b"1"}
+        with topic.table() as table:
+            assert dict(table) == {b"b": b"1"}
+
     def test_partitions_that_were_added(self, store: Store, clock: ManualClock) -> None:
         topic = store.create_topic("t")
         topic.append([(str(i), "old") for i in range(50)])
@@ -235,6 +278,30 @@ class TestGet:
                 assert topic.get(f"k{i}").value == topic.latest().to_dict().get(b"k%d" % i)
             clock.advance(1)
 
+    def test_many_versions_in_one_file(self, local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Only the last is decoded for `get`; history has them all."""
+        topic = local.create_topic("t")
+        topic.append([("hot", str(i)) for i in range(5_000)])
+        asked: list[int] = []
+        take: Callable[..., pa.Table] = FileReader.take
+
+        def counted(reader: FileReader, rows: list[int], columns: list[str]) -> pa.Table:
+            asked.append(len(rows))
+            return take(reader, rows, columns)
+
+        monkeypatch.setattr(FileReader, "take", counted)
+        assert topic.get("hot").value == b"4999"
+        assert asked == [1]
+        assert [r.offset for r in topic.history("hot")] == list(range(4_999, -1, -1))
+
+    def test_no_file_is_kept_open(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        for i in range(30):
+            topic.append([(str(i), "x")])
+        assert topic.get("0").offset == 0  # for which all of them were opened
+        links = (os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd"))
+        assert not [link for link in links if ".parquet" in link]
+
     def test_a_warm_handle_does_not_bring_a_deleted_key_back(
         self, local: Store, clock: ManualClock
     ) -> None:
@@ -251,8 +318,6 @@ class TestGet:
     def test_only_files_that_may_hold_the_key_are_read(
         self, local: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from lastword.files.parquet import FileReader
-
         topic = local.create_topic("t")
         for n in range(20):
             topic.append([(f"key-{n}-{i}", "x") for i in range(10)])
@@ -315,8 +380,10 @@ class TestChanges:
             users.changes({0: 7})
         with pytest.raises(UnknownTopicError, match="no partition 3"):
             users.changes({3: 0})
-        with pytest.raises(InvalidArgumentError):
-            users.changes(5)  # type: ignore[arg-type]
+        for bad in (5, {0: "x"}, {0: None}, {0: 1.5}, {"x": 0}, {None: 0}):
+            with pytest.raises(InvalidArgumentError):
+                users.changes(bad)  # type: ignore[arg-type]
+        assert len(list(users.changes({"0": 5}))) == 1  # type: ignore[dict-item] # as JSON has it
 
     def test_when_tombstones_have_gone(self, store: Store, clock: ManualClock) -> None:
         topic = store.create_topic("t", config={"delete.retention.ms": 10})
@@ -404,6 +471,72 @@ def test_any_history(history: list[object], partitions: int) -> None:
             else:
                 looks.append((topic.latest().end, dict(state)))
             _is_exact(topic, state, looks)
+
+
+strays = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.sampled_from(["1", "2", None]),
+        st.integers(0, 4),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(
+    st.lists(
+        st.one_of(strays, st.sampled_from(["clean", "wait", "refresh", "delete"])), max_size=12
+    )
+)
+@settings(max_examples=50)
+def test_any_history_of_strays(history: list[object]) -> None:
+    """Whatever partitions and times records have, all ways to ask give the same answer."""
+    clock = ManualClock()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        lastword.open(folder + "/s", clock=clock) as store,
+    ):
+        config = {"delete.retention.ms": 20, "min.cleanable.dirty.ratio": 0}
+        topic = store.create_topic("t", 3, config)
+        table = topic.table()
+        for step in history:
+            clock.advance(5)
+            if isinstance(step, list):
+                stamp = clock()
+                topic.append([Record(k, v, stamp + ms, partition=p) for k, v, ms, p in step])
+            elif step == "clean":
+                topic.roll()
+                store.clean(runner=InProcess())
+            elif step == "wait":
+                clock.advance(20)
+            elif step == "delete" and b"a" in table:
+                del table["a"]
+            else:
+                table.refresh()
+                assert dict(table) == _newest(topic)
+            expected = _newest(topic)
+            latest = topic.latest()
+            assert latest.to_dict() == {r.key: r.value for r in latest} == expected
+            assert sorted(latest.keys()) == sorted(expected)
+            for key in (b"a", b"b", b"c"):
+                assert topic.get(key).value == expected.get(key)
+                versions = list(topic.history(key))
+                assert (versions[0].value if versions else None) == expected.get(key)
+            assert not {d.key for d in topic.deleted()} & expected.keys()
+        table.close()
+
+
+def _newest(topic: Topic) -> dict[bytes, bytes]:
+    """What counts of what is in the log."""
+    lasts = {(r.key, r.partition): r for r in topic.read()}
+    found: dict[bytes, Record] = {}
+    for (key, _), record in lasts.items():
+        assert isinstance(key, bytes)
+        if key not in found or rank(found[key]) < rank(record):
+            found[key] = record
+    return {k: r.value for k, r in found.items() if r.value is not None}  # type: ignore[misc]
 
 
 def _is_exact(

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
+from lastword import table_state
 from lastword.errors import (
     InvalidArgumentError,
     InvalidRecordError,
@@ -24,6 +25,7 @@ from lastword.errors import (
 )
 from lastword.store import Store
 from lastword.table import Change, Table
+from lastword.table_state import SnapshotState
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
 from tests.notation import clean, write
@@ -128,6 +130,70 @@ class TestTable:
             topic.append([("a", "2")])
             assert seen.wait(30)
         assert "not up to date: the caller's own" in caplog.text
+
+    def test_a_callback_that_fails_does_not_keep_the_others_from_being_told(
+        self, local: Store, snapshot: Path | None
+    ) -> None:
+        topic = local.create_topic("t")
+        told: list[bytes] = []
+
+        def tell(change: Change) -> None:
+            told.append(change.key)
+            if change.key == b"a":
+                raise RuntimeError("the caller's own")
+
+        with topic.table(snapshot=snapshot, on_change=tell) as table:
+            topic.append([("a", "1"), ("b", "1"), ("c", "1")])
+            with pytest.raises(RuntimeError, match="the caller's own"):
+                table.refresh()
+            assert told == [b"a", b"b", b"c"]
+            assert len(table) == 3
+
+    def test_a_callback_may_close_it(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        closed = threading.Event()
+
+        def close(_: Change) -> None:
+            table.close()
+            closed.set()
+
+        table = topic.table(refresh_ms=5, on_change=close)
+        topic.append([("a", "1")])
+        assert closed.wait(30)
+
+    def test_one_moment_of_it(self, local: Store, snapshot: Path | None) -> None:
+        """While another thread deletes and sets, all of it is seen or nothing."""
+        topic = local.create_topic("t")
+        keys = [f"k{i}" for i in range(20)]
+        with topic.table(snapshot=snapshot) as table:
+            table.update(dict.fromkeys(keys, "x"))
+            stop = threading.Event()
+
+            def work() -> None:
+                while not stop.is_set():
+                    table.clear()
+                    table.update(dict.fromkeys(keys, "x"))
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            for _ in range(200):
+                assert len(table.to_dict()) in (0, 20)
+                assert len(list(table.items())) in (0, 20)
+                assert len(list(table.values())) in (0, 20)
+            stop.set()
+            thread.join()
+
+    def test_a_closed_table_refuses(self, local: Store, snapshot: Path | None) -> None:
+        topic = local.create_topic("t")
+        table = topic.table(snapshot=snapshot)
+        table.close()
+        with pytest.raises(InvalidArgumentError, match="is closed"):
+            table["a"] = "1"
+        with pytest.raises(InvalidArgumentError, match="is closed"):
+            table.refresh()
+        assert topic.offsets() == {0: (0, 0)}
+        with pytest.raises(InvalidArgumentError, match="1 or more"):
+            topic.table(refresh_ms=0)
 
     def test_many_threads_write(self, local: Store) -> None:
         topic = local.create_topic("t", 2)
@@ -259,6 +325,44 @@ class TestSnapshot:
             assert path.read_bytes() == before
         with pytest.raises(StorageError):
             topic.table(snapshot=tmp_path / "no" / "such" / "folder")
+
+    def test_an_error_lets_go_of_the_lock(self, local: Store, tmp_path: Path) -> None:
+        topic, path = local.create_topic("t"), tmp_path / "table.db"
+        path.write_text("hello, I am no database" * 100)
+        try:
+            topic.table(snapshot=path)
+        except StorageError:
+            path.unlink()  # as it says
+            topic.table(snapshot=path).close()
+
+    def test_an_empty_file_is_none(self, local: Store, tmp_path: Path) -> None:
+        (tmp_path / "table.db").touch()
+        topic = local.create_topic("t")
+        write(topic, "a=1*")
+        with topic.table(snapshot=tmp_path / "table.db") as table:
+            assert dict(table) == {b"a": b"1"}
+
+    @pytest.mark.parametrize("step", ["remove", "replace", "_made", "_store_positions"])
+    def test_a_crash_while_it_is_restored(
+        self, local: Store, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever step it does not survive, the next one opens it and is right."""
+        topic, path = local.create_topic("t"), tmp_path / "table.db"
+        write(topic, "a=1 b=1*")
+        with topic.table(snapshot=path) as table:
+            write(topic, "a=2*")
+            table._state.positions = {}  # so that it is restored as a whole
+
+            def die(*_: object) -> None:
+                raise KeyboardInterrupt
+
+            where = {"_made": SnapshotState, "_store_positions": table_state}.get(step, os)
+            with monkeypatch.context() as patch:
+                patch.setattr(where, step, die)
+                with pytest.raises(KeyboardInterrupt):
+                    table.refresh()
+        with topic.table(snapshot=path) as table:
+            assert dict(table) == {b"a": b"2", b"b": b"1"}
 
     def test_killed_while_it_writes(self, tmp_path: Path) -> None:
         """The snapshot is what the topic was at its positions, whenever its process dies."""

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,9 +18,12 @@ from enum import StrEnum
 import pyarrow as pa
 
 from lastword.catalog import groups, queries
+from lastword.config import LONG_MAX
 from lastword.errors import (
+    BrokenFileError,
     CatalogError,
     InvalidArgumentError,
+    LastwordError,
     NoOffsetError,
     OffsetOutOfRangeError,
     UnknownTopicError,
@@ -30,7 +33,7 @@ from lastword.foundation import Foundation
 from lastword.log.backlog import Backlog
 from lastword.log.read import Reader, Span
 from lastword.log.records import to_records
-from lastword.model import PartitionRow, Record, TopicRow
+from lastword.model import PartitionRow, Record, TopicRow, valid_group_name, valid_offset
 from lastword.sharing import Place
 
 _log = logging.getLogger(__name__)
@@ -80,7 +83,9 @@ class Consumer:
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise InvalidArgumentError(f"a consumer takes a list of topics, not {topics!r}")
-        self._base, self.group, self._settings = base, valid_group(group), settings
+        if min(settings.session_timeout_ms, settings.max_poll_interval_ms) < 1:
+            raise InvalidArgumentError("timeouts of a consumer are 1 ms or more")
+        self._base, self.group, self._settings = base, valid_group_name(group), settings
         rows = [queries.topic_named(base.catalog, name) for name in topics]
         self._topics = {row.id: row for row in rows}
         self.member_id = uuid.uuid4().hex
@@ -104,6 +109,8 @@ class Consumer:
             return
         self._closed.set()
         self._heart.join()
+        for feed in self._feeds.values():
+            feed.close()
         with suppress(CatalogError):  # the lease ends by itself
             groups.leave(self._base.catalog, self.group, self.member_id)
 
@@ -130,10 +137,11 @@ class Consumer:
 
         ConflictError if another member has taken a partition over; nothing is committed then.
         """
+        self._refuse_closed()
         if offsets is None:
             done = {p: f.position for p, f in self._feeds.items() if f.position != f.committed}
         else:
-            done = {self._feed(*where).place: offset for where, offset in offsets.items()}
+            done = self._valid(offsets)
         if not done:
             return
         groups.commit(self._base.catalog, self.group, self.member_id, done, self._base.clock())
@@ -148,7 +156,7 @@ class Consumer:
         """Go on from this offset; OffsetOutOfRangeError outside [log start, log end]."""
         feed = self._feed(topic, partition)
         row, _ = queries.read_plan(self._base.catalog, feed.topic, partition, (0, 0))
-        if not row.log_start <= offset <= row.log_end:
+        if not row.log_start <= valid_offset(offset) <= row.log_end:
             raise OffsetOutOfRangeError(topic, partition, offset, row.log_start, row.log_end)
         feed.go_to(offset)
 
@@ -160,10 +168,23 @@ class Consumer:
             for _, feed in sorted(self._feeds.items())
         ]
 
-    def _join(self) -> None:
-        """Have our share of the partitions; look again now and then, for others come and go."""
+    def _valid(self, offsets: Mapping[tuple[str, int], int]) -> dict[Place, int]:
+        rows, done = self._rows(), {}
+        for (topic, partition), offset in offsets.items():
+            place = self._feed(topic, partition).place
+            row = rows[place]
+            if not 0 <= valid_offset(offset) <= row.log_end:
+                raise OffsetOutOfRangeError(topic, partition, offset, row.log_start, row.log_end)
+            done[place] = offset
+        return done
+
+    def _refuse_closed(self) -> None:
         if self._closed.is_set():
             raise InvalidArgumentError("the consumer is closed")
+
+    def _join(self) -> None:
+        """Have our share of the partitions; look again now and then, for others come and go."""
+        self._refuse_closed()
         now_ms = self._polled_ms = self._base.clock()
         is_due = self._shared_ms is None or now_ms - self._shared_ms >= _HEARTBEAT_MS
         if not is_due and not self._is_lost:
@@ -172,10 +193,11 @@ class Consumer:
         mine = groups.share(
             self._base.catalog, self.group, self.member_id, self._topics.keys(), lease
         )
-        self._shared_ms, was_lost, self._is_lost = now_ms, self._is_lost, False
-        for place in [p for p in self._feeds if p not in mine or was_lost]:
-            self._feeds.pop(place).close()
-        self._start({p: committed for p, committed in mine.items() if p not in self._feeds})
+        self._is_lost = False
+        for place in [p for p in self._feeds if p not in mine or mine[p].is_new]:
+            self._feeds.pop(place).close()  # another may have gone on with it
+        self._start({p: c.committed for p, c in mine.items() if p not in self._feeds})
+        self._shared_ms = now_ms
 
     def _start(self, new: Mapping[Place, int | None]) -> None:
         """Begin to read partitions; where the group starts anew, that is committed at once.
@@ -184,16 +206,17 @@ class Consumer:
         """
         rows = self._rows()
         known = {c.topic for c in groups.committed(self._base.catalog, self.group)}
-        first: dict[Place, int] = {}
+        starts = {}
         for place, committed in new.items():
-            topic, row = self._topics[place[0]], rows[place]
-            start = self._first_offset(topic, row, committed, is_known=topic.name in known)
-            if start != committed:
-                first[place] = start
-            self._feeds[place] = _Feed(self._base, topic, place, start)
+            topic = self._topics[place[0]]
+            is_known = topic.name in known
+            starts[place] = self._first_offset(topic, rows[place], committed, is_known=is_known)
+        first = {place: start for place, start in starts.items() if start != new[place]}
         if first:
             now_ms = self._base.clock()
             groups.commit(self._base.catalog, self.group, self.member_id, first, now_ms)
+        for place, start in starts.items():
+            self._feeds[place] = _Feed(self._base, self._topics[place[0]], place, start)
 
     def _first_offset(
         self, topic: TopicRow, row: PartitionRow, committed: int | None, *, is_known: bool
@@ -229,13 +252,17 @@ class Consumer:
         rows: dict[Place, PartitionRow] = {}
         for place in list(self._feeds):
             feed = self._feeds[place]
-            if not feed.is_open:
-                rows = rows or self._rows()
-                feed.open(rows[place].log_end)
             try:
+                if not feed.is_open:
+                    rows = rows or self._rows()
+                    feed.open(rows[place].log_end)
                 found += feed.take(most - len(found))
-            except OffsetOutOfRangeError:  # retention was faster
-                row = self._rows()[place]
+            except LastwordError as error:
+                if found:  # which are handed out first; the error comes again
+                    return found
+                if not isinstance(error, OffsetOutOfRangeError):
+                    raise
+                row = self._rows()[place]  # retention was faster
                 feed.go_to(self._first_offset(feed.topic, row, feed.position, is_known=True))
             if len(found) == most:
                 break
@@ -281,7 +308,7 @@ class _Feed:
     def __init__(self, base: Foundation, topic: TopicRow, place: Place, position: int) -> None:
         self._base, self.topic, self.place = base, topic, place
         self.position = self.committed = position
-        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._batches: Generator[pa.RecordBatch] | None = None
         self._left: pa.RecordBatch | None = None
         self._end = position
 
@@ -306,7 +333,13 @@ class _Feed:
         found: list[Record] = []
         while self._batches is not None and len(found) < most:
             if not self._left:
-                self._left = next(self._batches, None)
+                try:
+                    self._left = next(self._batches, None)
+                except BaseException:
+                    self.go_to(self.position)  # where it is read again
+                    if found:
+                        return found
+                    raise
                 if self._left is None:
                     self.go_to(self._end)
                     break
@@ -321,24 +354,22 @@ class _Feed:
         self.position = offset
 
     def close(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
         self._batches = self._left = None
 
 
 def lag_of(base: Foundation, topic: TopicRow, number: int, position: int) -> Lag:
     """How far a position is behind the log's end."""
-    row, files = queries.read_plan(base.catalog, topic, number, (position, 1 << 62))
-    start = max(position, row.log_start)
-    backlog = Backlog((topic.name, number), start, row.log_end, files, base.root)
-    return Lag(topic.name, number, position, row.log_end, backlog.records)
-
-
-def valid_group(group: object) -> str:
-    """The name, if a group can have it."""
-    if not isinstance(group, str) or not group.strip() or len(group) > 249:
-        raise InvalidArgumentError(
-            f"a group's name is a text of 1 to 249 characters, not {group!r:.80}"
-        )
-    return group
+    while True:
+        row, files = queries.read_plan(base.catalog, topic, number, (position, LONG_MAX))
+        start = max(position, row.log_start)
+        backlog = Backlog((topic.name, number), start, row.log_end, files, base.root)
+        try:
+            return Lag(topic.name, number, position, row.log_end, backlog.records)
+        except BrokenFileError as error:
+            if queries.is_live(base.catalog, error.name):
+                raise
 
 
 def offset_reset(name: str) -> OffsetReset:

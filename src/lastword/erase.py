@@ -31,9 +31,9 @@ from lastword.passes import Pass
 from lastword.words import in_time
 
 _TRIES = 3
-_WAIT_S, _WAITS = 1, 60  # for a cleaner that is at work on a partition
+_WAIT_S, _WAITS = 1, 300  # for a cleaner that is at work on a partition
 
-Place = tuple[int, bytes]  # partition, key
+_KeyAt = tuple[int, bytes]  # partition, key
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Receipt:
 class _Found:
     """The versions of the keys, newest first, by partition and key; and the files with values."""
 
-    versions: Mapping[Place, Sequence[Record]]
+    versions: Mapping[_KeyAt, Sequence[Record]]
     files: frozenset[str]
     folders: frozenset[str]  # of the partitions that may have held the keys
 
@@ -72,7 +72,7 @@ class _Found:
         return {r.partition or 0 for r in self.values}
 
     @property
-    def alive(self) -> list[Place]:
+    def alive(self) -> list[_KeyAt]:
         """Where the last word on a key is a value."""
         return [place for place, its in self.versions.items() if its[0].value is not None]
 
@@ -89,22 +89,22 @@ def erase(
             f"topic {topic.name!r} has cleanup.policy={policy}; only topics with 'compact' in it can "
             "erase a key"
         )
-    lookup, distinct = Lookup(base, topic), list(dict.fromkeys(keys))
-    found = _find(base, topic, lookup, distinct)
+    distinct = list(dict.fromkeys(keys))
+    found = _find(base, topic, distinct)
     passes: list[Pass] = []
     deleted: list[GarbageFile] = []
     if not dry_run:
         _bury(base, topic, found)
         passes = _clean(base, topic, found.partitions, runner)
         deleted = _delete(base, found)
-        _verify(topic, found, _find(base, topic, lookup, distinct))
+        _verify(topic, found, _find(base, topic, distinct))
     return Receipt(
         topic=topic.name,
         keys=len(distinct),
         found=len({r.key for r in found.values}),
         records=len(found.values),
         tombstones=len(found.alive),
-        files_rewritten=sum(p.files_rewritten for p in passes) or len(found.files),
+        files_rewritten=len(found.files) if dry_run else sum(p.files_rewritten for p in passes),
         files_deleted=len(deleted),
         bytes_deleted=sum(f.bytes for f in deleted),
         passes=tuple(p.id for p in passes),
@@ -114,8 +114,9 @@ def erase(
     )
 
 
-def _find(base: Foundation, topic: TopicRow, lookup: Lookup, keys: Sequence[bytes]) -> _Found:
-    versions: dict[Place, list[Record]] = defaultdict(list)
+def _find(base: Foundation, topic: TopicRow, keys: Sequence[bytes]) -> _Found:
+    lookup = Lookup(base, topic)
+    versions: dict[_KeyAt, list[Record]] = defaultdict(list)
     files, folders = set(), set()
     for key in keys:
         folders |= {base.root.folder(topic.name, n) for n in lookup.partitions_of(key)}

@@ -177,7 +177,7 @@ class MissedTombstonesError(LastwordError):
         self.where, self.offset, self.exact_from = where, offset, exact_from
         super().__init__(
             f"{where}: tombstones between offsets {offset} and {exact_from} have gone, so deletions "
-            "since then may be missed; start over from latest(), or ask for changes with or_full=True"
+            "may be missed; start over from latest(), or ask for changes with or_full=True"
         )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from lastword.catalog import groups, queries
 from lastword.catalog.groups import Member
-from lastword.consumer import Lag, lag_of, valid_group
+from lastword.consumer import Lag, lag_of
 from lastword.errors import (
     InvalidArgumentError,
     OffsetOutOfRangeError,
@@ -16,7 +16,7 @@ from lastword.errors import (
 )
 from lastword.foundation import Foundation
 from lastword.log.read import first_offset_since
-from lastword.model import PartitionRow, TopicRow
+from lastword.model import PartitionRow, TopicRow, valid_group_name
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Group:
     """A handle on one consumer group of a store."""
 
     def __init__(self, base: Foundation, name: str) -> None:
-        self._base, self.name = base, valid_group(name)
+        self._base, self.name = base, valid_group_name(name)
 
     def __repr__(self) -> str:
         return f"Group({self.name!r})"
@@ -66,7 +66,7 @@ class Group:
         committed = {(c.topic, c.partition): c for c in groups.committed(catalog, self.name)}
         holders = {where: m.id for m in members for where in m.partitions}
         if not members and not committed:
-            raise UnknownGroupError(self.name, groups.names(catalog))
+            raise UnknownGroupError(self.name, groups.names(catalog, self._base.clock()))
         found = []
         for name in sorted({topic for topic, _ in (*committed, *holders)}):
             topic = queries.topic_named(catalog, name)
@@ -115,8 +115,9 @@ class Group:
 
     def delete(self) -> None:
         """Forget what it has committed; it must have no members."""
-        if self.name not in groups.names(self._base.catalog):
-            raise UnknownGroupError(self.name, groups.names(self._base.catalog))
+        known = groups.names(self._base.catalog, self._base.clock())
+        if self.name not in known:
+            raise UnknownGroupError(self.name, known)
         groups.delete(self._base.catalog, self.name, self._base.clock())
 
     def _offset(self, topic: TopicRow, row: PartitionRow, to: int | str | datetime) -> int:

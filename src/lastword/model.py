@@ -188,6 +188,22 @@ def valid_topic_name(name: str) -> str:
     return name
 
 
+def valid_offset(offset: object) -> int:
+    """The offset, if it is a number at all."""
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        raise InvalidArgumentError(f"an offset is a whole number, not {offset!r:.80}")
+    return offset
+
+
+def valid_group_name(name: object) -> str:
+    """The name, if a consumer group can have it."""
+    if not isinstance(name, str) or not name.strip() or len(name) > 249:
+        raise InvalidArgumentError(
+            f"a group's name is a text of 1 to 249 characters, not {name!r:.80}"
+        )
+    return name
+
+
 def valid_partition_count(count: int) -> int:
     """The count, if a topic can have so many partitions."""
     if not isinstance(count, int) or not 1 <= count <= 10_000:

@@ -142,7 +142,7 @@ class Store:
 
     def groups(self) -> list[str]:
         """The names of all consumer groups, sorted."""
-        return groups.names(self.base.catalog)
+        return groups.names(self.base.catalog, self.base.clock())
 
     def group(self, name: str) -> Group:
         """A consumer group: describe it, reset its offsets, delete it."""

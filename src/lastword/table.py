@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import ItemsView, Iterable, Iterator, MutableMapping, Sequence, ValuesView
 from typing import Any
+
+import pyarrow as pa
 
 from lastword.catalog import queries
 from lastword.errors import (
@@ -25,13 +27,14 @@ from lastword.foundation import Foundation
 from lastword.log.append import append
 from lastword.log.batch import checked
 from lastword.log.changes import changes
-from lastword.log.latest import LastRecords, Latest, Progress, stretches_of
+from lastword.log.latest import LastRecords, Latest, Progress, moment_of
+from lastword.log.lookup import Lookup
 from lastword.log.records import as_key, to_table
 from lastword.model import AppendResult, Record, TopicRow
+from lastword.partitioner import partition_for
 from lastword.table_state import (
     Change,
     MemoryState,
-    Pairs,
     Position,
     Positions,
     SnapshotState,
@@ -44,13 +47,19 @@ __all__ = ["Change", "Table"]
 _log = logging.getLogger(__name__)
 
 _TRIES = 5
+_MOST_LOOKED_UP = 1_000  # changed keys of a scattered topic; if more, it is restored
 
 
 class Table(MutableMapping[bytes, bytes]):
     """The current values of a topic. What is set or deleted here is appended to the topic first.
 
     Keys and values are bytes; text is encoded as UTF-8. It shows the topic as of the last `refresh`,
-    and always what this table itself wrote. Safe to use from several threads.
+    and always what this table itself wrote. Safe to use from several threads; while another one
+    refreshes it, `to_dict()`, `items()` and `values()` show one moment, a loop over its keys does not.
+
+    Callbacks are called in the thread that reads or writes, when it is done: at most once, for they
+    are not called again if the process dies before. To feed another store, use a Consumer, or
+    `Topic.changes` with the position kept in that store.
     """
 
     def __init__(
@@ -63,7 +72,9 @@ class Table(MutableMapping[bytes, bytes]):
         on_change: Told | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self._base, self._topic = base, topic
+        if refresh_ms is not None and refresh_ms < 1:
+            raise InvalidArgumentError(f"refresh_ms is 1 or more, not {refresh_ms}")
+        self._base, self._topic, self._lookup = base, topic, Lookup(base, topic)
         self._tell: Told | None = None  # what is restored is no change
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -95,7 +106,7 @@ class Table(MutableMapping[bytes, bytes]):
     def close(self) -> None:
         """End following it; a snapshot may then be opened by another."""
         self._closed.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         with self._lock:
             self._state.close()
@@ -108,6 +119,7 @@ class Table(MutableMapping[bytes, bytes]):
     def refresh(self, progress: Progress | None = None) -> None:
         """Read what is new in the topic."""
         with self._lock:
+            self._refuse_closed()
             now_ms = self._base.clock()
             _, rows = queries.bounds(self._base.catalog, self._topic.id, self._topic.name)
             now = {row.partition: Position(row.log_end, row.log_start) for row in rows}
@@ -132,6 +144,8 @@ class Table(MutableMapping[bytes, bytes]):
             self._append([(key, None)])
 
     def __contains__(self, key: object) -> bool:
+        if not isinstance(key, (bytes, str)):
+            return False
         with self._lock:
             return self._state.get(as_key(key)) is not None
 
@@ -142,6 +156,17 @@ class Table(MutableMapping[bytes, bytes]):
     def __len__(self) -> int:
         with self._lock:
             return len(self._state)
+
+    def to_dict(self) -> dict[bytes, bytes]:
+        """Keys and values at one moment."""
+        with self._lock:
+            return self._state.to_dict()
+
+    def items(self) -> ItemsView[bytes, bytes]:
+        return self.to_dict().items()
+
+    def values(self) -> ValuesView[bytes]:
+        return self.to_dict().values()
 
     def update(self, other: Any = (), /, **named: bytes | str) -> None:
         """Set many, in one append: all or nothing."""
@@ -161,18 +186,36 @@ class Table(MutableMapping[bytes, bytes]):
 
     def _append(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """Append to the topic, and show it here at once."""
-        table, now_ms = to_table(pairs), self._base.clock()
-        if not table.num_rows:
+        self._refuse_closed()
+        given, now_ms = to_table(pairs), self._base.clock()
+        if not given.num_rows:
             return
         topic = queries.topic_by_id(self._base.catalog, self._topic.id, self._topic.name)
-        ready = checked(table, topic, now_ms, keyless=0)
+        records = self._with_burials(given, topic) if topic.is_scattered else given
+        ready = checked(records, topic, now_ms, keyless=0)
         result = append(self._base.catalog, self._base.root, [ready], now_ms)
         moved = self._moved_by(result)
         if moved is None:
             self.refresh()  # others have written in between
         else:
-            written = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+            written = zip(given["key"].to_pylist(), given["value"].to_pylist(), strict=True)
             self._state.change(written, moved, self._tell)
+
+    def _with_burials(self, given: pa.Table, topic: TopicRow) -> pa.Table:
+        """The records, and tombstones in the other partitions that have a value of their keys."""
+        keys = given["key"].unique()
+        named = partition_for(keys, topic.partitions).tolist()
+        graves = [
+            Record(key, None, partition=record.partition)
+            for key, number in zip(keys.to_pylist(), named, strict=True)
+            for record in self._lookup.lasts(key)
+            if record.value is not None and record.partition != number
+        ]
+        return pa.concat_tables([to_table(graves), given])
+
+    def _refuse_closed(self) -> None:
+        if self._closed.is_set():
+            raise InvalidArgumentError(f"the table of {self._topic.name!r} is closed")
 
     def _moved_by(self, result: AppendResult) -> Positions | None:
         """The positions after our append; None if not all before it was read."""
@@ -187,40 +230,44 @@ class Table(MutableMapping[bytes, bytes]):
     def _catch_up(self, progress: Progress | None) -> None:
         """Read what changed; everything, if that is not enough."""
         for tries_left in reversed(range(_TRIES)):
-            topic = queries.topic_by_id(self._base.catalog, self._topic.id, self._topic.name)
             try:
-                if not self._read_changes(topic, progress):
-                    self._restore(topic, progress)
+                if not self._read_changes(progress):
+                    self._restore(progress)
                 return
             except ConflictError:  # a file has gone meanwhile
                 if not tries_left:
                     raise
 
-    def _read_changes(self, topic: TopicRow, progress: Progress | None) -> bool:
+    def _read_changes(self, progress: Progress | None) -> bool:
         """Apply what changed; False if deletions may have been missed, or the log begins elsewhere."""
         known = self._state.positions
         if not known:
             return False
         try:
-            new = changes(self._base, topic, self.position, progress=progress)
+            new = changes(self._base, self._topic, self.position, progress=progress)
         except (MissedTombstonesError, OffsetOutOfRangeError):
             return False
         at = _at(new)
         if any(at[number].log_start != its.log_start for number, its in known.items()):
             return False
-        records: Iterable[Record] = new
-        if topic.is_scattered:
-            records = sorted(new, key=lambda r: r.timestamp or 0)
-        self._state.change(((r.key, r.value) for r in records), at, self._tell)  # type: ignore[misc]
+        if not new.topic.is_scattered:
+            self._state.change(_pairs(new, ["key", "value"]), at, self._tell)
+            return True
+        keys = dict.fromkeys(key for (key,) in _pairs(new, ["key"]))
+        if len(keys) > _MOST_LOOKED_UP:
+            return False
+        lasts = ((key, self._lookup.last(key)) for key in keys)  # which may be in any partition
+        pairs = ((key, None if r is None else r.value) for key, r in lasts)
+        self._state.change(pairs, at, self._tell)  # type: ignore[arg-type]
         return True
 
-    def _restore(self, topic: TopicRow, progress: Progress | None) -> None:
+    def _restore(self, progress: Progress | None) -> None:
         """Take everything from the topic."""
         if self._state.positions:
-            _log.info("the table of %s is restored as a whole", topic.name)
-        stretches = stretches_of(self._base, topic)
-        latest = Latest(self._base, topic, stretches, ["key", "value"], progress=progress)
-        self._state.replace(_pairs(latest, topic), _at(latest), self._tell)
+            _log.info("the table of %s is restored as a whole", self._topic.name)
+        moment = moment_of(self._base, self._topic)
+        latest = Latest(self._base, moment, progress=progress)
+        self._state.replace(_pairs(latest, ["key", "value"]), _at(latest), self._tell)
 
     def _follow(self, refresh_ms: int) -> None:
         """The thread that refreshes; what fails is tried again."""
@@ -236,9 +283,7 @@ def _at(view: LastRecords) -> Positions:
     return {number: Position(end, view.starts[number]) for number, end in view.end.items()}
 
 
-def _pairs(latest: Latest, topic: TopicRow) -> Pairs:
-    if topic.is_scattered:
-        yield from latest.to_dict().items()
-        return
-    for batch in latest.batches():
+def _pairs(view: LastRecords, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """These columns of the records, as tuples."""
+    for batch in view.only(columns).batches():
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -1,27 +1,30 @@
 """What a table holds, and up to which offsets: in memory, or in a local snapshot, an SQLite file.
 
 A snapshot changes its values and its positions in one transaction, and is made anew beside itself and
-then put into place: whenever the process dies, it is what the topic was at its positions.
+then put into place: whenever the process dies, the file is what the topic was at its positions.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from lastword.errors import StorageError
+from lastword.files.root import sync
 
 Pairs = Iterable[tuple[bytes, bytes | None]]  # None deletes the key
 _FORMAT = 1
 _SCHEMA = """
 CREATE TABLE snapshot (format INTEGER, store_id TEXT, topic_id INTEGER);
 CREATE TABLE position (partition INTEGER PRIMARY KEY, position INTEGER, log_start INTEGER);
-CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE state (key BLOB NOT NULL, value BLOB NOT NULL);
 """
+_INDEX = "CREATE UNIQUE INDEX state_key ON state (key)"  # made when the values are there
+_MOST_CHANGED_BYTES = 64 << 20
 
 
 class Position(NamedTuple):
@@ -53,6 +56,7 @@ class State(Protocol):
 
     def get(self, key: bytes) -> bytes | None: ...
     def keys(self) -> Iterator[bytes]: ...
+    def to_dict(self) -> dict[bytes, bytes]: ...
     def __len__(self) -> int: ...
     def close(self) -> None: ...
 
@@ -76,6 +80,9 @@ class MemoryState:
     def keys(self) -> Iterator[bytes]:
         return iter(list(self._values))
 
+    def to_dict(self) -> dict[bytes, bytes]:
+        return dict(self._values)
+
     def __len__(self) -> int:
         return len(self._values)
 
@@ -91,76 +98,122 @@ class MemoryState:
             else:
                 self._values[key] = value
         self.positions = at
-        _tell(tell, ((key, olds[key], value) for key, value in new.items()))
+        if tell:
+            _tell(tell, [(key, olds[key], value) for key, value in new.items()])
 
     def replace(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
-        old, self._values = self._values, {k: v for k, v in pairs if v is not None}
-        self.positions = at
-        keys = {**old, **self._values}
-        _tell(tell, ((key, old.get(key), self._values.get(key)) for key in keys))
+        old, new = self._values, {k: v for k, v in pairs if v is not None}
+        self._values, self.positions = new, at
+        if tell:
+            _tell(tell, [(key, old.get(key), new.get(key)) for key in {**old, **new}])
 
 
 class SnapshotState:
-    """An SQLite file, which one process at a time may use."""
+    """An SQLite file, which one process at a time may use, and what has changed since it was written.
+
+    Changes gather in memory and are written when they are many, and on close. So a restart need not
+    write what it reads; if the process dies, what was not written is read again.
+    """
 
     def __init__(self, path: str | os.PathLike[str], store_id: str, topic_id: int) -> None:
         self._path, self._of = os.fspath(path), (_FORMAT, store_id, topic_id)
+        self._process = os.getpid()
+        self._changed: dict[bytes, bytes | None] = {}
+        self._changed_bytes = 0
         with self._translated():
-            self._lock = _locked(self._path)
-            self._db = self._opened(self._path)
-            self.positions = self._stored_positions()
+            self._lock = _Lock(f"{self._path}.lock")
+            try:
+                self._db = self._opened(self._path)
+                self.positions = self._stored_positions()
+            except BaseException:
+                self._lock.close()
+                raise
 
     def get(self, key: bytes) -> bytes | None:
+        if key in self._changed:
+            return self._changed[key]
         with self._translated():
             row = self._db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
     def keys(self) -> Iterator[bytes]:
         with self._translated():
-            return iter([row[0] for row in self._db.execute("SELECT key FROM state")])
+            stored = [row[0] for row in self._db.execute("SELECT key FROM state")]
+        unchanged = [key for key in stored if key not in self._changed]
+        return iter(unchanged + [key for key, value in self._changed.items() if value is not None])
+
+    def to_dict(self) -> dict[bytes, bytes]:
+        with self._translated():
+            found = dict(self._db.execute("SELECT key, value FROM state"))
+        found.update(self._changed)
+        return {key: value for key, value in found.items() if value is not None}
 
     def __len__(self) -> int:
-        with self._translated():
-            return int(self._db.execute("SELECT count(*) FROM state").fetchone()[0])
+        return sum(1 for _ in self.keys())
 
     def close(self) -> None:
-        self._db.close()
-        self._lock.close()
+        try:
+            self._write()
+        finally:
+            self._db.close()
+            self._lock.close()
 
     def change(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
-        changes: list[tuple[bytes, bytes | None, bytes | None]] = []
-        with self._translated(), _transaction(self._db):
-            for key, value in pairs:
-                if tell:
-                    row = self._db.execute("SELECT value FROM state WHERE key = ?", (key,))
-                    changes.append((key, (row.fetchone() or (None,))[0], value))
-                if value is None:
-                    self._db.execute("DELETE FROM state WHERE key = ?", (key,))
-                else:
-                    self._db.execute("REPLACE INTO state VALUES (?, ?)", (key, value))
-            _store_positions(self._db, at)
+        new = dict(pairs)  # all is read before anything is changed
+        changes = [(key, self.get(key), value) for key, value in new.items()] if tell else []
+        self._changed.update(new)
+        self._changed_bytes += sum(len(k) + len(v or b"") for k, v in new.items())
         self.positions = at
-        _tell(tell, changes)
+        if self._changed_bytes > _MOST_CHANGED_BYTES:
+            self._write()
+        if tell:
+            _tell(tell, changes)
 
     def replace(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
         new_path = f"{self._path}.new"
         with self._translated():
+            self._write()
             _delete(new_path)
-            new = self._made(new_path)
-            with _transaction(new):
-                values = ((key, value) for key, value in pairs if value is not None)
-                new.executemany("INSERT INTO state VALUES (?, ?)", values)
-                _store_positions(new, at)
+            new = self._filled(new_path, pairs, at)
             differences = list(self._differences(new)) if tell else []
             new.close()
+            sync(new_path)
             self._db.close()
-            for leftover in ("-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    os.remove(self._path + leftover)
-            os.replace(new_path, self._path)
-            self._db = self._opened(self._path)
+            try:
+                for leftover in ("-wal", "-shm"):
+                    with suppress(FileNotFoundError):
+                        os.remove(self._path + leftover)
+                os.replace(new_path, self._path)
+            finally:
+                self._db = self._opened(self._path)
         self.positions = at
-        _tell(tell, differences)
+        if tell:
+            _tell(tell, differences)
+
+    def _write(self) -> None:
+        """Write what has changed, with its positions, in one transaction."""
+        if not self._changed and self.positions == self._stored_positions():
+            return
+        ordered = sorted(self._changed.items())
+        with self._translated(), _transaction(self._db):
+            gone = ((key,) for key, value in ordered if value is None)
+            self._db.executemany("DELETE FROM state WHERE key = ?", gone)
+            set_ = "INSERT INTO state VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+            self._db.executemany(set_, (pair for pair in ordered if pair[1] is not None))
+            _store_positions(self._db, self.positions)
+        self._changed, self._changed_bytes = {}, 0
+
+    def _filled(self, path: str, pairs: Pairs, at: Positions) -> sqlite3.Connection:
+        """A new file with these values, which needs no journal: it counts when it is in its place."""
+        db = self._made(path)
+        db.execute("PRAGMA journal_mode=OFF")
+        db.execute("PRAGMA synchronous=OFF")
+        with _transaction(db):
+            values = ((key, value) for key, value in pairs if value is not None)
+            db.executemany("INSERT INTO state VALUES (?, ?)", values)
+            _store_positions(db, at)
+        db.execute(_INDEX)
+        return db
 
     def _differences(
         self, new: sqlite3.Connection
@@ -175,7 +228,7 @@ class SnapshotState:
 
     def _opened(self, path: str) -> sqlite3.Connection:
         """The snapshot there; an empty one if there is none, or if it is of another topic."""
-        if os.path.exists(path):
+        if os.path.exists(path) and os.path.getsize(path):
             db = _connected(path)
             tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
             if "snapshot" not in tables:
@@ -189,7 +242,9 @@ class SnapshotState:
                 return db
             db.close()
             _delete(path)
-        return self._made(path)
+        db = self._made(path)
+        db.execute(_INDEX)
+        return db
 
     def _made(self, path: str) -> sqlite3.Connection:
         db = _connected(path)
@@ -203,6 +258,8 @@ class SnapshotState:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise StorageError(self._path, "this table was opened before a fork; open one here")
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -239,10 +296,6 @@ def _delete(path: str) -> None:
             os.remove(path + end)
 
 
-def _locked(path: str) -> _Lock:
-    return _Lock(f"{path}.lock")
-
-
 class _Lock:
     """Held as long as the process lives, or until it is closed."""
 
@@ -263,8 +316,15 @@ class _Lock:
         self._file.close()
 
 
-def _tell(tell: Told | None, changes: Iterable[tuple[bytes, bytes | None, bytes | None]]) -> None:
-    if tell is not None:
-        for key, old, new in changes:
-            if old != new:
-                tell(Change(key, old, new))
+def _tell(tell: Told, changes: Sequence[tuple[bytes, bytes | None, bytes | None]]) -> None:
+    """Tell of each; an error of one does not keep it from the others, and is raised in the end."""
+    first_error: Exception | None = None
+    for key, old, new in changes:
+        if old == new:
+            continue
+        try:
+            tell(Change(key, old, new))
+        except Exception as error:
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error

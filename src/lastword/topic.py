@@ -26,7 +26,7 @@ from lastword.log.append import append as append_batches
 from lastword.log.batch import Batch
 from lastword.log.changes import Changes, changes
 from lastword.log.deleted import Deleted, deleted_keys
-from lastword.log.latest import Latest, Progress, stretches_of
+from lastword.log.latest import Latest, Progress, moment_of
 from lastword.log.lookup import History, Lookup
 from lastword.log.read import Reader, Span
 from lastword.log.records import as_key, to_table
@@ -175,9 +175,8 @@ class Topic:
         where to go on reading. Deleted keys are absent.
         """
         numbers = None if partition is None else [operator.index(partition)]
-        topic = self.row
-        stretches = stretches_of(self._base, topic, numbers)
-        return Latest(self._base, topic, stretches, columns, progress=progress)
+        moment = moment_of(self._base, self.row, numbers)
+        return Latest(self._base, moment, columns, progress=progress)
 
     def deleted(self, partition: int | None = None) -> Iterator[Deleted]:
         """The keys that are deleted and whose tombstones are still there, with when these vanish."""
@@ -296,6 +295,8 @@ class Topic:
         Compacts their partitions whole, the active segment and what min.compaction.lag.ms protects
         included, and deletes the files that were replaced without waiting for readers.
         """
+        if isinstance(keys, (str, bytes)):
+            raise InvalidArgumentError(f"erase takes a list of keys, not {keys!r:.80}")
         jobs = runner or SparkRunner(spark or found_or_started)
         return erase(self._base, self.row, [as_key(key) for key in keys], jobs, dry_run=dry_run)
 

@@ -16,7 +16,14 @@ from sqlalchemy.engine import Connection
 
 from lastword.catalog import queries
 from lastword.catalog.engine import Catalog, author, insert_if_new
-from lastword.catalog.schema import cleaner, consumer_offset, partition, pass_, topic
+from lastword.catalog.schema import (
+    cleaner,
+    consumer_offset,
+    group_member,
+    partition,
+    pass_,
+    topic,
+)
 from lastword.model import LogFile, PartitionRow, TopicRow
 from lastword.passes import Horizon, PartitionState, Pass
 
@@ -210,19 +217,21 @@ def held(
 ) -> dict[tuple[int, int], tuple[int, str]]:
     """The lowest offset that some active consumer group has read up to, and which group.
 
-    A group that has committed anything of a topic has read nothing of the partitions it has not
-    committed.
+    Active: it has committed since then, or had a member. A group that has committed anything of a
+    topic has read nothing of the partitions it has not committed.
     """
     c = consumer_offset.c
     rows = tx.execute(select(consumer_offset).where(c.topic_id.in_(topic_ids))).all()
     numbers = defaultdict(list)
     for row in tx.execute(select(partition).where(partition.c.topic_id.in_(topic_ids))):
         numbers[row.topic_id].append(row.partition)
+    members = select(group_member.c.group_id, func.max(group_member.c.until_ms).label("ms"))
+    seen_ms = {r.group_id: r.ms for r in tx.execute(members.group_by(group_member.c.group_id))}
     last_ms: dict[tuple[int, str], int] = defaultdict(int)
     committed = {}
     for row in rows:
         group = (row.topic_id, row.group_id)
-        last_ms[group] = max(last_ms[group], row.committed_ms)
+        last_ms[group] = max(last_ms[group], row.committed_ms, seen_ms.get(row.group_id, 0))
         committed[row.topic_id, row.group_id, row.partition] = row.committed
     found: dict[tuple[int, int], tuple[int, str]] = {}
     for topic_id, group_id in sorted(g for g, ms in last_ms.items() if ms >= active_since_ms):

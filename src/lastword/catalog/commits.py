@@ -11,8 +11,8 @@ The story of an append, by what a crash after each step leaves:
 
 A pass is committed likewise (the story: lastword.cleaner.run).
 
-Locks are taken in one order, settings → topic → writer → partitions by (topic, number), so that
-two transactions cannot wait for each other.
+Locks are taken in one order, settings → topic → writer or group → partitions by (topic, number) → what
+goes with them, so that two transactions cannot wait for each other.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ slow to notice that it was taken for dead cannot commit over the one that took i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -46,14 +46,22 @@ class Member:
     partitions: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A partition that is a member's; `is_new` if it was not all the time since it last asked."""
+
+    committed: int | None
+    is_new: bool
+
+
 def share(
     catalog: Catalog,
     group: str,
     member_id: str,
     topic_ids: Collection[int],
     lease: tuple[int, int],
-) -> dict[Place, int | None]:
-    """Be a member for a while longer, and take a fair share: what is ours, with what is committed.
+) -> dict[Place, Claim]:
+    """Be a member for a while longer, and take a fair share: what is ours now.
 
     `lease`: now and until when, in milliseconds.
     """
@@ -64,19 +72,17 @@ def share(
         _forget_dead(tx, group, now_ms)
         rows = tx.execute(select(group_member).where(group_member.c.group_id == group)).all()
         members = {row.member_id: frozenset(row.topics) for row in rows}
-        places = _places(tx, {t for its in members.values() for t in its})
+        places = _locked(tx, partition.c.topic_id.in_({t for its in members.values() for t in its}))
         held = _claims(tx, group)
         shares = fair_shares(places, members, held)
         mine = {place for place, member in shares.items() if member == member_id}
         extra = [p for p, member in held.items() if member == member_id and p not in mine]
         tx.execute(group_claim.delete().where(_of(group), _among(group_claim, extra)))
-        new = [place for place in sorted(mine) if place not in held]
-        for topic_id, number in new:
-            claim = {"topic_id": topic_id, "partition": number, "member_id": member_id}
-            tx.execute(group_claim.insert().values(group_id=group, **claim))
-        ours = sorted(mine & {*new, *(p for p, member in held.items() if member == member_id)})
+        new = sorted(place for place in mine if place not in held)
+        _insert(tx, group_claim, new, lambda _: {"group_id": group, "member_id": member_id})
         committed = _committed(tx, group)
-    return {place: committed.get(place) for place in ours}
+    ours = sorted({*new, *(p for p in mine if held.get(p) == member_id)})
+    return {place: Claim(committed.get(place), place in new) for place in ours}
 
 
 def renew(catalog: Catalog, group: str, member_id: str, until_ms: int) -> bool:
@@ -126,11 +132,12 @@ def committed(catalog: Catalog, group: str) -> list[Committed]:
         ]
 
 
-def names(catalog: Catalog) -> list[str]:
-    """All groups that have members, or have committed anything."""
+def names(catalog: Catalog, now_ms: int) -> list[str]:
+    """All groups that have living members, or have committed anything."""
+    alive = select(group_member.c.group_id).where(group_member.c.until_ms > now_ms)
     with catalog.read() as tx:
         found = {*tx.scalars(select(consumer_offset.c.group_id).distinct())}
-        found |= {*tx.scalars(select(group_member.c.group_id).distinct())}
+        found |= {*tx.scalars(alive.distinct())}
     return sorted(found)
 
 
@@ -158,11 +165,19 @@ def members(catalog: Catalog, group: str, now_ms: int) -> list[Member]:
     )
 
 
+def note(catalog: Catalog, group: str, offsets: Mapping[Place, int], now_ms: int) -> None:
+    """Note that all below these offsets was read, by a stream, which claims nothing."""
+    with catalog.write() as tx:
+        lock_named(tx, f"group {group}")
+        _store(tx, group, offsets, now_ms)
+
+
 def reset(catalog: Catalog, group: str, offsets: Mapping[Place, int], now_ms: int) -> None:
     """Set what is committed; ConflictError if the group has members."""
     with catalog.write() as tx:
         lock_named(tx, f"group {group}")
         _refuse_living(tx, group, now_ms)
+        _forget_dead(tx, group, now_ms)  # one that wakes up shall not undo it
         _store(tx, group, offsets, now_ms)
 
 
@@ -178,9 +193,10 @@ def delete(catalog: Catalog, group: str, now_ms: int) -> None:
 def _be_member(
     tx: Connection, group: str, member_id: str, topic_ids: list[int], until_ms: int
 ) -> None:
-    tx.execute(group_member.delete().where(_is_member(group, member_id)))
     row = {"by": author(), "topics": topic_ids, "until_ms": until_ms}
-    tx.execute(group_member.insert().values(group_id=group, member_id=member_id, **row))
+    known = group_member.update().where(_is_member(group, member_id)).values(**row)
+    if tx.execute(known).rowcount == 0:
+        tx.execute(group_member.insert().values(group_id=group, member_id=member_id, **row))
 
 
 def _forget_dead(tx: Connection, group: str, now_ms: int) -> None:
@@ -190,10 +206,16 @@ def _forget_dead(tx: Connection, group: str, now_ms: int) -> None:
     tx.execute(group_claim.delete().where(_of(group), group_claim.c.member_id.not_in(alive)))
 
 
-def _places(tx: Connection, topic_ids: set[int]) -> list[Place]:
+def _locked(tx: Connection, which: sa.ColumnElement[bool]) -> list[Place]:
+    """These partitions, which stay as long as the transaction does.
+
+    Their rows come before those of groups in the order of all locks, for a topic that is deleted
+    takes both with it.
+    """
     p = partition.c
-    rows = tx.execute(select(p.topic_id, p.partition).where(p.topic_id.in_(sorted(topic_ids))))
-    return [(row.topic_id, row.partition) for row in rows]
+    rows = select(p.topic_id, p.partition).where(which).order_by(p.topic_id, p.partition)
+    found = tx.execute(rows.with_for_update(read=True, key_share=True))
+    return [(row.topic_id, row.partition) for row in found]
 
 
 def _claims(tx: Connection, group: str) -> dict[Place, str]:
@@ -208,14 +230,23 @@ def _committed(tx: Connection, group: str) -> dict[Place, int]:
 
 def _store(tx: Connection, group: str, offsets: Mapping[Place, int], now_ms: int) -> None:
     places = sorted(offsets)
-    if set(places) - set(_places(tx, {topic_id for topic_id, _ in places})):
+    if _locked(tx, _among(partition, places)) != places:
         raise UnknownTopicError("a topic of the group")  # deleted meanwhile
     its = and_(consumer_offset.c.group_id == group, _among(consumer_offset, places))
     tx.execute(consumer_offset.delete().where(its))
-    for topic_id, number in places:
-        at = {"topic_id": topic_id, "partition": number, "committed": offsets[topic_id, number]}
-        row = consumer_offset.insert().values(group_id=group, committed_ms=now_ms, **at)
-        tx.execute(row)
+    row = {"group_id": group, "committed_ms": now_ms}
+    _insert(tx, consumer_offset, places, lambda place: {**row, "committed": offsets[place]})
+
+
+def _insert(
+    tx: Connection,
+    table: sa.Table,
+    places: Sequence[Place],
+    rest: Callable[[Place], Mapping[str, object]],
+) -> None:
+    rows = [{"topic_id": p[0], "partition": p[1], **rest(p)} for p in places]
+    if rows:
+        tx.execute(table.insert(), rows)
 
 
 def _refuse_living(tx: Connection, group: str, now_ms: int) -> None:

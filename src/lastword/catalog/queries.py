@@ -133,13 +133,29 @@ def bounds(catalog: Catalog, topic_id: int, name: str) -> tuple[bool, list[Parti
     return rows[0].is_scattered, [partition_row(row) for row in rows]
 
 
-def whole_logs(
-    catalog: Catalog, topics: Sequence[TopicRow], since: Mapping[int, int] | None = None
-) -> list[tuple[PartitionRow, list[LogFile]]]:
-    """Every partition of these topics with all its live files, at one moment.
+def log_of(
+    catalog: Catalog, of: TopicRow, since: Mapping[int, int]
+) -> tuple[TopicRow, list[tuple[PartitionRow, list[LogFile]]]]:
+    """A topic, and its partitions with their live files, at one moment.
 
     Of the partitions in `since`, only the files that reach to these offsets.
     """
+    with catalog.read() as tx:
+        now = topic_row(tx, of.id, of.name)
+        return now, _logs(tx, [now], since)
+
+
+def whole_logs(
+    catalog: Catalog, topics: Sequence[TopicRow]
+) -> list[tuple[PartitionRow, list[LogFile]]]:
+    """Every partition of these topics with all its live files, at one moment."""
+    with catalog.read() as tx:
+        return _logs(tx, topics, {})
+
+
+def _logs(
+    tx: Connection, topics: Sequence[TopicRow], since: Mapping[int, int]
+) -> list[tuple[PartitionRow, list[LogFile]]]:
     by_id = {t.id: t for t in topics}
     live = select(file).where(LIVE, file.c.topic_id.in_(by_id)).order_by(file.c.last_offset)
     if since:
@@ -147,9 +163,8 @@ def whole_logs(
         rest = file.c.partition.not_in([number for number, _ in listed])
         its = (and_(file.c.partition == n, file.c.last_offset >= at) for n, at in listed)
         live = live.where(or_(rest, *its))
-    with catalog.read() as tx:
-        rows = _partitions_of(tx, topics)
-        found = tx.execute(live).all()
+    rows = _partitions_of(tx, topics)
+    found = tx.execute(live).all()
     files: dict[tuple[int, int], list[LogFile]] = defaultdict(list)
     for f in found:
         files[f.topic_id, f.partition].append(log_file(f, by_id[f.topic_id]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,26 +24,22 @@ def list_groups(store: StoreUrl = None, as_json: AsJson = False) -> None:
     """List all groups."""
     with opened(store) as opened_store:
         found = [opened_store.group(name).describe() for name in opened_store.groups()]
-    rows = [
-        (
-            g.name,
-            ", ".join(sorted({p.topic for p in g.partitions})),
-            len(g.members),
-            sum(p.lag.records for p in g.partitions),
-        )
+    rows: list[dict[str, Any]] = [
+        {
+            "name": g.name,
+            "topics": sorted({p.topic for p in g.partitions}),
+            "members": len(g.members),
+            "lag": sum(p.lag.records for p in g.partitions),
+        }
         for g in found
     ]
     if as_json:
-        show_json(
-            [
-                {"name": n, "topics": t.split(", "), "members": m, "lag": lag}
-                for n, t, m, lag in rows
-            ]
-        )
+        show_json(rows)
     elif not rows:
         show_line("no consumer groups")
     else:
-        show_table(["group", "topics", "members", "lag, records"], rows)
+        cells = [(r["name"], ", ".join(r["topics"]), r["members"], r["lag"]) for r in rows]
+        show_table(["group", "topics", "members", "lag, records"], cells)
 
 
 @app.command()

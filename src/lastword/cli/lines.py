@@ -42,13 +42,20 @@ class Lines:
     separator: str = r"\t"
     null_marker: str = "null"
     show_offsets: bool = False
+    only_keys: bool = False
 
     def line(self, record: Record) -> bytes:
         """The record on its line, the line's end included."""
         if self.format is Format.JSON:
-            return json.dumps(_to_json(record), ensure_ascii=False).encode() + b"\n"
-        null, separator = os.fsencode(self.null_marker), _unescaped(self.separator)
-        return _to_text(record, separator, null, self.show_offsets) + b"\n"
+            shown = _to_json(record)
+            if self.only_keys:
+                del shown["value"]
+            return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+        null = os.fsencode(self.null_marker)
+        cells = [record.key] if self.only_keys else [record.key, record.value]
+        place = [f"{record.partition}:{record.offset}".encode()] if self.show_offsets else []
+        shown_cells = [null if cell is None else cell for cell in cells]
+        return _unescaped(self.separator).join([*place, *shown_cells]) + b"\n"  # type: ignore[list-item]
 
 
 def from_text(separator: str, null_marker: str | None) -> Callable[[bytes], Record]:
@@ -129,9 +136,3 @@ def in_text(value: bytes | str | None) -> str | dict[str, str] | None:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
-
-
-def _to_text(record: Record, separator: bytes, null_marker: bytes, show_offsets: bool) -> bytes:
-    cells = [null_marker if cell is None else cell for cell in (record.key, record.value)]
-    place = [f"{record.partition}:{record.offset}".encode()] if show_offsets else []
-    return separator.join([*place, *cells])  # type: ignore[list-item]

@@ -30,7 +30,6 @@ from lastword.jobs.session import found_or_started
 from lastword.jobs.spark import SparkRunner
 from lastword.log.latest import LastRecords
 from lastword.log.lookup import History
-from lastword.model import Record
 from lastword.topic import Topic
 from lastword.words import in_bytes, in_time
 
@@ -76,10 +75,12 @@ def latest(
 ) -> None:
     """Print the current value of every key: exact, whether or not the topic was ever cleaned."""
     is_parquet = state_format is StateFormat.PARQUET
-    if is_parquet and (output is None or deleted):
-        raise typer.BadParameter("parquet goes into a file: give --output, and not --deleted")
+    if is_parquet and output is None:
+        raise typer.BadParameter("parquet goes into a file: give --output")
+    if deleted and (keys or is_parquet or output is not None):
+        raise typer.BadParameter("--deleted goes to standard output, as text or json")
     line_format = Format.JSON if state_format is StateFormat.JSON else Format.TEXT
-    lines = Lines(line_format, separator, show_offsets=show_offsets)
+    lines = Lines(line_format, separator, show_offsets=show_offsets, only_keys=keys)
     with opened(store) as opened_store:
         found = opened_store.topic(topic)
         if deleted:
@@ -96,10 +97,10 @@ def latest(
                 _write_parquet(view, output)
             elif output is not None:
                 with translated(str(output)), output.open("wb") as file:
-                    file.writelines(_line(lines, record, keys) for record in view)
+                    file.writelines(lines.line(record) for record in view)
             else:
                 for record in view:
-                    sys.stdout.buffer.write(_line(lines, record, keys))
+                    sys.stdout.buffer.write(lines.line(record))
 
 
 def get(
@@ -185,7 +186,7 @@ def erase(
     wanted: list[str | bytes] = [*(keys or [])]
     if keys_from is not None:
         with translated(str(keys_from)):
-            wanted += keys_from.read_bytes().splitlines()
+            wanted += filter(None, keys_from.read_bytes().splitlines())
     if not wanted:
         raise typer.BadParameter("name the keys to erase, or a file with --from")
     with opened(store) as opened_store, job_progress() as progress:
@@ -202,12 +203,6 @@ def erase(
         show_json(receipt)
     else:
         _show_receipt(receipt)
-
-
-def _line(lines: Lines, record: Record, only_key: bool) -> bytes:
-    if only_key and lines.format is Format.TEXT and isinstance(record.key, bytes):
-        return record.key + b"\n"
-    return lines.line(record)
 
 
 def _write_parquet(view: LastRecords, output: Path) -> None:
@@ -238,7 +233,10 @@ def _print_history(history: History, lines: Lines) -> None:
     done = history.removed_by
     if done is not None:
         when = in_time(done.started_ms)
-        errors.print(f"what came before was removed by pass {done.id} at {when}", highlight=False)
+        errors.print(
+            f"what came before, if anything, was removed by pass {done.id} at {when}",
+            highlight=False,
+        )
     elif not len(history):
         errors.print("no version is there")
 
@@ -247,7 +245,7 @@ def _positions(since: list[str]) -> dict[int, int]:
     found = {}
     for text in since:
         number, colon, offset = text.partition(":")
-        if not colon or not number.isdigit() or not offset.isdigit():
+        if not colon or not number.isdecimal() or not offset.isdecimal():
             raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET")
         found[int(number)] = int(offset)
     return found

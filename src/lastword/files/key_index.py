@@ -89,13 +89,13 @@ class KeyIndex:
 
     def rows(self, source: pa.NativeFile, key_hash: int) -> list[int]:
         """The rows whose keys have this hash, in order; ValueError if a block is corrupt."""
-        first = int(np.searchsorted(self.first_hashes, key_hash, "left"))
-        stop = int(np.searchsorted(self.first_hashes, key_hash, "right"))
+        first = int(self.first_hashes.searchsorted(np.uint32(key_hash), "left"))
+        stop = int(self.first_hashes.searchsorted(np.uint32(key_hash), "right"))
         found: list[int] = []
         for number in range(max(0, first - 1), stop):
             block = self._block(source, number)
-            low = int(np.searchsorted(block, np.uint64(key_hash << 32)))
-            high = int(np.searchsorted(block, np.uint64(key_hash << 32 | 0xFFFFFFFF), "right"))
+            low = int(block.searchsorted(np.uint64(key_hash << 32)))
+            high = int(block.searchsorted(np.uint64(key_hash << 32 | 0xFFFFFFFF), "right"))
             found += [int(entry) & 0xFFFFFFFF for entry in block[low:high]]
         return found
 

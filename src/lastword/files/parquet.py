@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
 )
 
 ROW_GROUP_BYTES = 16 << 20  # of records in memory: what a reader holds of a file at a time
-ROW_GROUP_ROWS = 1 << 15  # a look-up decodes one
+ROW_GROUP_ROWS = 1 << 14  # a look-up decodes one
 
 _CACHED_ROWS = 4_096
 _LOOKED_UP_ROWS = 512
@@ -139,8 +139,8 @@ class FileReader:
     def __init__(self, root: DataRoot, file: LogFile) -> None:
         self.file, self._root = file, root
         self._shown = root.full(file.facts.path)
+        self._open: pa.NativeFile | None = None
         with self._checked():
-            self._source = root.open(file.facts.path)
             if self._source.size() != file.facts.bytes:
                 raise self._broken(
                     f"has {self._source.size()} bytes, the catalog says {file.facts.bytes}"
@@ -150,6 +150,18 @@ class FileReader:
                 raise self._broken("is corrupt: its footer does not have the catalog's checksum")
             # Only a footer that is known to be good is parsed: a bad one can end the process.
             self._footer = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+
+    @property
+    def _source(self) -> pa.NativeFile:
+        if self._open is None:
+            self._open = self._root.open(self.file.facts.path)
+        return self._open
+
+    def rest(self) -> None:
+        """Let go of the open file; what is known of it stays, and it is opened again when needed."""
+        if self._open is not None and self._root.is_local:
+            self._open.close()
+            self._open = None
 
     def row_groups(self, start: int, end: int) -> list[int]:
         """The row groups that may hold offsets in [start, end)."""

@@ -6,7 +6,6 @@ gone: `exact_from` in the catalog says from where on that holds.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -18,15 +17,16 @@ from lastword.errors import (
 )
 from lastword.foundation import Foundation
 from lastword.log.alive import Which
-from lastword.log.latest import LastRecords, Progress, Stretch, stretches_of
-from lastword.model import TopicRow
+from lastword.log.latest import LastRecords, Moment, Progress, Stretch, moment_of
+from lastword.model import TopicRow, valid_offset
 
 
 class Changes(LastRecords):
     """The last record of every key that changed; a tombstone if it was deleted.
 
     `is_full`: the positions were too old to know all deletions, so this is the whole current state,
-    without tombstones: whatever is not in it is deleted.
+    without tombstones: whatever is not in it is deleted. A key that is in several partitions is
+    told of by each.
     """
 
     is_full = False
@@ -42,38 +42,46 @@ def changes(
     progress: Progress | None = None,
 ) -> Changes:
     """What changed since these positions; in partitions that they leave out, since the beginning."""
-    if not isinstance(since, Mapping):
-        raise InvalidArgumentError(f"since is {{partition: offset}}, not {since!r}")
-    now = stretches_of(base, topic, since=since)
-    positions = _valid(topic, now, since)
-    missed = [s for s in now if _has_missed(s, positions)]
+    positions = _valid(since)
+    now = moment_of(base, topic, since=positions)
+    _refuse_unknown(now, positions)
+    missed = [s for s in now.stretches if _has_missed(s, positions)]
     if missed and not or_full:
-        at = missed[0].row
-        raise MissedTombstonesError(
-            f"{topic.name}-{at.partition}",
-            positions[at.partition],
-            max(at.exact_from, at.log_start),
-        )
+        row = missed[0].row
+        at, exact_from = positions[row.partition], max(row.exact_from, row.log_start)
+        raise MissedTombstonesError(f"{topic.name}-{row.partition}", at, exact_from)
     if missed:
-        everything = stretches_of(base, topic)
-        full = Changes(base, topic, everything, columns, Which.VALUES, progress)
+        full = Changes(base, moment_of(base, topic), columns, Which.VALUES, progress)
         full.is_full = True
         return full
-    return Changes(base, topic, [_from(s, positions) for s in now], columns, Which.BOTH, progress)
+    stretches = tuple(_from(s, positions) for s in now.stretches)
+    return Changes(base, replace(now, stretches=stretches), columns, Which.BOTH, progress)
 
 
-def _valid(topic: TopicRow, now: Sequence[Stretch], since: Mapping[int, int]) -> dict[int, int]:
-    rows = {s.row.partition: s.row for s in now}
+def _valid(since: object) -> dict[int, int]:
+    """The positions, if that is what they are; JSON makes texts of partitions."""
+    if not isinstance(since, Mapping):
+        raise InvalidArgumentError(f"since is {{partition: offset}}, not {since!r:.80}")
     found = {}
     for number, offset in since.items():
-        if number not in rows:
-            raise UnknownTopicError(topic.name, number)
-        row = rows[number]
-        if not 0 <= operator.index(offset) <= row.log_end:
-            bounds = (row.log_start, row.log_end)
-            raise OffsetOutOfRangeError(topic.name, number, offset, *bounds)
-        found[number] = offset
+        is_number = isinstance(number, int) or (isinstance(number, str) and number.isdecimal())
+        if not is_number:
+            raise InvalidArgumentError(
+                f"since is {{partition: offset}}; {number!r} is no partition"
+            )
+        found[int(number)] = valid_offset(offset)
     return found
+
+
+def _refuse_unknown(now: Moment, positions: Mapping[int, int]) -> None:
+    rows = {s.row.partition: s.row for s in now.stretches}
+    for number, offset in positions.items():
+        if number not in rows:
+            raise UnknownTopicError(now.topic.name, number)
+        row = rows[number]
+        if not 0 <= offset <= row.log_end:
+            bounds = (row.log_start, row.log_end)
+            raise OffsetOutOfRangeError(now.topic.name, number, offset, *bounds)
 
 
 def _has_missed(stretch: Stretch, positions: Mapping[int, int]) -> bool:

@@ -11,7 +11,8 @@ from lastword.catalog import cleaning
 from lastword.catalog.topics import store_settings
 from lastword.foundation import Foundation
 from lastword.log.alive import Which
-from lastword.log.latest import LastRecords, stretches_of
+from lastword.log.latest import LastRecords, moment_of
+from lastword.log.lookup import Lookup
 from lastword.model import TopicRow
 from lastword.passes import PartitionState
 
@@ -36,16 +37,18 @@ def deleted_keys(
     base: Foundation, topic: TopicRow, partition: int | None = None
 ) -> Iterator[Deleted]:
     """The tombstones that are the last word on their key."""
-    numbers = None if partition is None else [partition]
-    stretches = stretches_of(base, topic, numbers)
+    moment = moment_of(base, topic, None if partition is None else [partition])
     minutes = store_settings(base.catalog).offsets_retention_minutes
     found = cleaning.states(base.catalog, [topic], base.clock() - minutes * 60_000)
     states = {state.row.partition: state for state in found}
+    lookup = Lookup(base, moment.topic)
     columns = ["partition", "offset", "timestamp", "key"]
-    for batch in LastRecords(base, topic, stretches, columns, Which.TOMBSTONES).batches():
+    for batch in LastRecords(base, moment, columns, Which.TOMBSTONES).batches():
         stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
         numbers, offsets, _, keys = (column.to_pylist() for column in batch.columns)
         for number, offset, stamp, key in zip(numbers, offsets, stamps, keys, strict=True):
+            if moment.topic.is_scattered and (last := lookup.last(key)) and last.value is not None:
+                continue  # another partition has a newer value
             yield Deleted(key, number, offset, stamp, *_fate(states[number], offset))
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +29,11 @@ from lastword.log.alive import Which, alive
 from lastword.log.pieces import chosen_batches
 from lastword.log.read import THREADS, as_shown, known_columns, read_ahead, shown_schema
 from lastword.log.records import to_records
-from lastword.log.scan import Bools, Section
+from lastword.log.scan import KEY_COLUMNS, Bools, Section
+from lastword.log.scattered import Living, winners
 from lastword.model import LogFile, PartitionRow, Record, TopicRow
 
 Progress = Callable[[int], None]  # called with the bytes of the log that were dealt with
-
-_KEY_COLUMNS = ("tombstone", "key")
 
 
 def _no_progress(_bytes: int) -> None:
@@ -55,26 +55,43 @@ class Stretch:
         return Section(where, self.files, self.start, first_dirty, self.row.log_end)
 
 
-class LastRecords:
-    """The last record of every key, as the topic was when this was made: iterable, or as Arrow.
+@dataclass(frozen=True)
+class Moment:
+    """A topic at one moment: some of its partitions, from their log start or from positions."""
 
-    In a partition they come in offset order. Its files are kept for `file.delete.delay.ms` after
-    the cleaner has replaced them; past that, ConflictError says to make it anew.
+    topic: TopicRow
+    stretches: tuple[Stretch, ...]
+
+
+class LastRecords:
+    """The last record of every key, as the topic was at one moment: iterable, or as Arrow.
+
+    In a partition they come in offset order. Files that the cleaner has replaced are kept for
+    `file.delete.delay.ms`; if one has gone, ConflictError says to make this anew.
     """
 
     def __init__(
         self,
         base: Foundation,
-        topic: TopicRow,
-        stretches: Sequence[Stretch],
+        moment: Moment,
         columns: Sequence[str] | None = None,
         which: Which = Which.VALUES,
         progress: Progress | None = None,
     ) -> None:
-        self._base, self._topic, self._stretches = base, topic, stretches
+        self._base, self._moment = base, moment
+        self._topic, self._stretches = moment.topic, moment.stretches
         self.columns, self._which = known_columns(columns), which
         self.schema = shown_schema(self.columns)
         self._progress = progress or _no_progress
+
+    @property
+    def topic(self) -> TopicRow:
+        """The topic at that moment."""
+        return self._topic
+
+    def only(self, columns: Sequence[str]) -> Self:
+        """The same records, with these columns."""
+        return type(self)(self._base, self._moment, columns, self._which, self._progress)
 
     @property
     def end(self) -> dict[int, int]:
@@ -102,18 +119,24 @@ class LastRecords:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The records as Arrow batches of some megabytes at most."""
+        with self._translated():
+            for stretch, living in self._living():
+                for table in read_ahead(self._reads(stretch, living)):
+                    for batch in table.to_batches():
+                        yield as_shown(batch, stretch.row.partition, self.schema)
+
+    def _living(self) -> Iterator[tuple[Stretch, dict[str, Bools]]]:
+        """The rows of each partition that are asked for; the next ones are scanned meanwhile."""
         map_bytes = store_settings(self._base.catalog).log_cleaner_dedupe_buffer_size // THREADS
-        with self._translated(), ThreadPoolExecutor(THREADS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             waiting = iter(self._stretches)
             scans = deque(self._scan(pool, s, map_bytes) for s in islice(waiting, THREADS))
             try:
                 while scans:
                     stretch, living = scans.popleft()
-                    reads = self._reads(stretch, living.result())
+                    found = living.result()
                     scans += [self._scan(pool, s, map_bytes) for s in islice(waiting, 1)]
-                    for table in read_ahead(reads):
-                        for batch in table.to_batches():
-                            yield as_shown(batch, stretch.row.partition, self.schema)
+                    yield stretch, found
             finally:
                 for _, scan in scans:
                     scan.cancel()
@@ -143,7 +166,7 @@ class LastRecords:
                 chosen = np.ones(stop - first, np.bool_) if its is None else its[first:stop]
                 done = reader.stored_bytes(row_group)
                 if its is not None:
-                    done -= reader.stored_bytes(row_group, _KEY_COLUMNS)
+                    done -= reader.stored_bytes(row_group, KEY_COLUMNS)
                 if chosen.any():
                     yield partial(
                         self._read, reader, row_group, stored, (chosen, stretch.start, done)
@@ -180,63 +203,54 @@ class LastRecords:
 
 
 class Latest(LastRecords):
-    """The current value of every key. Deleted keys are absent.
-
-    A key that is in several partitions, because records named theirs or partitions were added, is
-    there once for each; as a dict, the newest by timestamp counts.
-    """
+    """The current value of every key: each once, deleted keys absent."""
 
     def to_dict(self) -> dict[bytes, bytes]:
         """Keys and values, in memory."""
-        which = Which.BOTH if self._topic.is_scattered else Which.VALUES
         found: dict[bytes, bytes] = {}
-        rows = 0
-        for batch in self._only(["key", "value"], which).batches():
+        for batch in self.only(["key", "value"]).batches():
             found.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-            rows += batch.num_rows
-        if which is Which.VALUES:
-            return found
-        if rows > len(found):  # some key is in several partitions
-            return self._newest()
-        return {key: value for key, value in found.items() if value is not None}
+        return found
 
     def keys(self) -> Iterator[bytes]:
         """The keys that have a value; values are not read."""
-        for batch in self._only(["key"]).batches():
+        for batch in self.only(["key"]).batches():
             yield from batch.column("key").to_pylist()
 
-    def _newest(self) -> dict[bytes, bytes]:
-        """The same, the newest by timestamp of each key."""
-        found: dict[bytes, bytes | None] = {}
-        times: dict[bytes, int] = {}
-        for batch in self._only(["timestamp", "key", "value"], Which.BOTH).batches():
-            stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
-            keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
-            for key, value, stamp in zip(keys, values, stamps, strict=True):
-                if times.get(key, stamp) <= stamp:
-                    found[key], times[key] = value, stamp
-        return {key: value for key, value in found.items() if value is not None}
+    def _living(self) -> Iterator[tuple[Stretch, dict[str, Bools]]]:
+        """Of a key that is in several partitions, only the record that counts."""
+        if not self._topic.is_scattered or len(self._stretches) == 1:
+            yield from super()._living()
+            return
+        both = LastRecords(self._base, self._moment, ["key"], Which.BOTH, self._progress)
+        scanned = list(both._living())
+        last = [
+            Living(file, its.get(file.facts.path, _all_rows(file)), stretch.start)
+            for stretch, its in scanned
+            for file in stretch.files
+        ]
+        counting = winners(self._base.root, last)
+        for stretch, _ in scanned:
+            yield stretch, {f.facts.path: counting[f.facts.path] for f in stretch.files}
 
-    def _only(self, columns: Sequence[str], which: Which = Which.VALUES) -> LastRecords:
-        parts = (self._base, self._topic, self._stretches)
-        return LastRecords(*parts, columns, which, self._progress)
+
+def _all_rows(file: LogFile) -> Bools:
+    return np.ones(file.facts.records, np.bool_)
 
 
-def stretches_of(
+def moment_of(
     base: Foundation,
     topic: TopicRow,
     numbers: Sequence[int] | None = None,
     since: Mapping[int, int] | None = None,
-) -> list[Stretch]:
-    """These partitions of a topic, or all, at one moment, from their log start.
+) -> Moment:
+    """These partitions of a topic, or all, as they are now, from their log start.
 
     Files that lie wholly before the positions `since` are left out.
     """
-    logs = queries.whole_logs(base.catalog, [topic], since or {})
-    if not logs:
-        raise UnknownTopicError(topic.name)
+    now, logs = queries.log_of(base.catalog, topic, since or {})
     found = {row.partition: Stretch(row, tuple(files), row.log_start) for row, files in logs}
     for number in numbers or ():
         if number not in found:
             raise UnknownTopicError(topic.name, number)
-    return [s for n, s in found.items() if numbers is None or n in numbers]
+    return Moment(now, tuple(s for n, s in found.items() if numbers is None or n in numbers))

@@ -1,15 +1,17 @@
 """Look a key up: newest file first, in the partition that its hash names, by the files' key indexes.
 
 Files are immutable and their names are never used again, so what is known of one stays true: a
-lookup keeps the files that it has opened. It also keeps the list of a partition's files. As long as
+lookup keeps what it knows of files. It also keeps the list of a partition's files. As long as
 only appends have happened, the list is right and new files come on top of it; a pass moves
-`first_dirty` or `exact_from`, retention `log_start`, and then the list is asked for anew.
+`first_dirty` or `exact_from`, retention `log_start`, and then the list is asked for anew. (A pass that only
+drops tombstones below others that went before moves neither: such a tombstone may still be found.)
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from typing import TypeVar
@@ -23,12 +25,13 @@ from lastword.files.key_index import hash_of
 from lastword.files.parquet import FileReader
 from lastword.foundation import Foundation
 from lastword.log.records import to_records
+from lastword.log.scattered import rank
 from lastword.model import LogFile, PartitionRow, Record, TopicRow
 from lastword.partitioner import partition_for
 from lastword.passes import Pass
 
 _COLUMNS = ("timestamp", "key", "value", "headers")
-_OPEN_FILES = 256
+_KNOWN_FILES = 1_000  # of which what is known is kept; none is kept open
 
 Found = TypeVar("Found")
 
@@ -37,8 +40,9 @@ Found = TypeVar("Found")
 class History:
     """The versions of a key that are still there, newest first: iterable.
 
-    `removed_by` is the pass that removed what came before the oldest of them, if there was anything;
-    None if no pass has covered that one yet: then nothing was removed.
+    A key that is in several partitions: those of the partition that counts come first.
+    `removed_by` is the pass that covered the oldest of them first: if anything came before it, it was
+    removed then, or earlier. None if no pass has covered it yet.
     """
 
     key: bytes
@@ -80,36 +84,51 @@ class Lookup:
 
     def last(self, key: bytes) -> Record | None:
         """The last record of a key, which may be a tombstone."""
+        return max(self.lasts(key), key=rank, default=None)
 
-        def find() -> Record | None:
+    def lasts(self, key: bytes) -> list[Record]:
+        """The last record of a key in every partition that has one."""
+
+        def find() -> list[Record]:
             lasts = (next(self._versions(log, key), None) for log in self._logs_of(key))
-            return max((record for _, record in filter(None, lasts)), key=_time, default=None)
+            return [record for _, record in filter(None, lasts)]
 
         return self._persistently(find)
 
     def history(self, key: bytes) -> History:
         """All versions of a key that are still there."""
-        found = [record for _, record in self.holding(key)]
-        if len({record.partition for record in found}) > 1:
-            found.sort(key=_time, reverse=True)
-        if not found:
+        with self._lock:
+            self._logs.clear()  # an old list has what a pass has removed since
+            found = [r for _, r in self.holding(key) if (r.offset or 0) >= self._start_of(r)]
+        by_partition: dict[int, list[Record]] = defaultdict(list)
+        for record in found:
+            by_partition[record.partition or 0].append(record)
+        runs = sorted(by_partition.values(), key=lambda run: rank(run[0]), reverse=True)
+        versions = tuple(record for run in runs for record in run)
+        if not versions:
             return History(key, (), None)
-        at = (found[-1].partition or 0, found[-1].offset or 0)
+        at = (versions[-1].partition or 0, versions[-1].offset or 0)
         removed_by = cleaning.first_pass_over(self._base.catalog, self._topic.id, *at)
-        return History(key, tuple(found), removed_by)
+        return History(key, versions, removed_by)
 
     def holding(self, key: bytes) -> list[tuple[LogFile, Record]]:
-        """All versions of a key with the files that hold them, newest first in each partition."""
+        """All versions of a key with the files that hold them, newest first in each partition.
+
+        Also those below log start, which nobody can read.
+        """
 
         def find() -> list[tuple[LogFile, Record]]:
-            self._logs.clear()  # an old list has what a pass has removed since
-            return [found for log in self._logs_of(key) for found in self._versions(log, key)]
+            logs = self._logs_of(key)
+            return [found for log in logs for found in self._versions(log, key, from_offset=0)]
 
         return self._persistently(find)
 
     def partitions_of(self, key: bytes) -> list[int]:
         """The partitions that may hold a key, or have held it."""
         return [log.row.partition for log in self._logs_of(key)]
+
+    def _start_of(self, record: Record) -> int:
+        return self._logs[record.partition or 0].row.log_start
 
     def _logs_of(self, key: bytes) -> list[_Log]:
         """The partitions that may hold a key."""
@@ -138,26 +157,33 @@ class Lookup:
         row, files = queries.read_plan(self._base.catalog, self._topic, number, wanted)
         return row, tuple(reversed(files))
 
-    def _versions(self, log: _Log, key: bytes) -> Iterator[tuple[LogFile, Record]]:
+    def _versions(
+        self, log: _Log, key: bytes, from_offset: int | None = None
+    ) -> Iterator[tuple[LogFile, Record]]:
         """The records of a key in a partition, newest first, with their files."""
         key_hash = hash_of(key)
+        first = log.row.log_start if from_offset is None else from_offset
         for file in log.files:
-            reader = self._reader(file)
-            rows = reader.rows_with(key_hash)
-            if not rows:
-                continue
-            table = reader.take(rows, _COLUMNS)
-            for record in reversed(list(to_records(table.combine_chunks().to_batches()[0]))):
-                if record.key == key and (record.offset or 0) >= log.row.log_start:
-                    yield file, record._replace(partition=log.row.partition)
+            with self._read(file) as reader:
+                rows, portion = reader.rows_with(key_hash), 1
+                while rows:  # few at first: often only the last one is asked for
+                    for record in _newest_first(reader.take(rows[-portion:], _COLUMNS)):
+                        if record.key == key and (record.offset or 0) >= first:
+                            yield file, record._replace(partition=log.row.partition)
+                    rows, portion = rows[:-portion], 8 * portion
 
-    def _reader(self, file: LogFile) -> FileReader:
+    @contextmanager
+    def _read(self, file: LogFile) -> Iterator[FileReader]:
+        """The file, open as long as it is read."""
         path = file.facts.path
         reader = self._readers.pop(path, None) or FileReader(self._base.root, file)
         self._readers[path] = reader  # the one used last stands last
-        if len(self._readers) > _OPEN_FILES:
+        if len(self._readers) > _KNOWN_FILES:
             self._readers.popitem(last=False)
-        return reader
+        try:
+            yield reader
+        finally:
+            reader.rest()
 
     def _persistently(self, find: Callable[[], Found]) -> Found:
         """Look; once more if a file has gone because the cleaner has replaced it."""
@@ -172,6 +198,6 @@ class Lookup:
                         raise
 
 
-def _time(record: Record) -> int:
-    """By which the records of several partitions are compared."""
-    return record.timestamp  # type: ignore[return-value]
+def _newest_first(table: pa.Table) -> Iterator[Record]:
+    for batch in reversed(table.to_batches()):
+        yield from reversed(list(to_records(batch)))

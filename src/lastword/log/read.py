@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -84,7 +84,7 @@ class Reader:
         """All of it as one table, in memory."""
         return pa.Table.from_batches(self.batches(), self.schema)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Generator[pa.RecordBatch]:
         """The records as Arrow batches of some megabytes."""
         for span in self._spans:
             yield from self._partition(span)

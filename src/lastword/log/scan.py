@@ -23,7 +23,7 @@ from lastword.files.root import DataRoot
 from lastword.log.offset_map import OffsetMap, Shard, entry_bytes
 from lastword.model import LogFile
 
-_COLUMNS = ("tombstone", "key")
+KEY_COLUMNS = ("tombstone", "key")
 _BATCH_ROWS = 1 << 19
 _BATCH_BYTES = 1 << 29  # well below what a binary array can hold
 
@@ -167,8 +167,8 @@ class Scan:
             reader = FileReader(self._root, file)
             row = file.facts.records
             for i in reversed(reader.row_groups(0, LONG_MAX)):
-                table = reader.read(i, _COLUMNS)
-                self._on_read(reader.stored_bytes(i, _COLUMNS))
+                table = reader.read(i, KEY_COLUMNS)
+                self._on_read(reader.stored_bytes(i, KEY_COLUMNS))
                 row -= table.num_rows
                 group = _RowGroup(
                     file,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastword.errors import InvalidArgumentError
+from lastword.model import valid_group_name
 from lastword.spark.options import OPTIONS, Options
 
 EARLIEST, LATEST = -2, -1
@@ -90,6 +91,7 @@ def stream_reading(options: Options) -> Reading:
             raise InvalidArgumentError(f"a stream has no end: leave {option.name} out")
     if (options["view"] or "log").lower() != "log":
         raise InvalidArgumentError("a stream reads the log: view=latest is for batch queries")
+    group = options["kafka.group.id"]
     most = options.number("maxOffsetsPerTrigger", least=1)
     fewest = options.number("minOffsetsPerTrigger", least=1)
     if most is not None and fewest is not None and fewest > most:
@@ -99,7 +101,7 @@ def stream_reading(options: Options) -> Reading:
     return Reading(
         **_common(options),
         start=_bound(options, "starting") or Bound(LATEST),
-        group=options["kafka.group.id"],
+        group=None if group is None else valid_group_name(group),
         max_per_trigger=most,
         min_per_trigger=fewest,
         max_delay_ms=options.duration_ms("maxTriggerDelay", "15m"),

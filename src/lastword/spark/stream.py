@@ -7,6 +7,7 @@ log end: so a restart before that batch is done does not start any later.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from lastword.catalog import groups, queries
 from lastword.config import LONG_MAX
+from lastword.errors import LastwordError
 from lastword.foundation import Foundation
 from lastword.log.backlog import Backlog
 from lastword.opening import open_store
@@ -43,6 +45,8 @@ from lastword.spark.positions import (
 )
 from lastword.spark.read_task import ReadTask
 from lastword.spark.rows import arrow_schema
+
+_log = logging.getLogger(__name__)
 
 Offsets = dict[str, Any]
 
@@ -74,7 +78,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         found = subscribed(self._base, self._reading.subscription)
-        return to_json(starts(self._base, found, self._reading))
+        first = to_json(starts(self._base, found, self._reading))
+        self._note(first)
+        return first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._reading.max_per_trigger is not None:
@@ -121,6 +127,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offsets) -> None:
         """A batch is done: its group, if it has one, has read so far."""
+        self._note(end)
+
+    def _note(self, offsets: Offsets) -> None:
         if self._reading.group is None:
             return
         found = {
@@ -128,10 +137,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         done = {
             (found[key].topic.id, key[1]): offset
-            for key, offset in from_json(end).items()
+            for key, offset in from_json(offsets).items()
             if key in found and offset != LATEST
         }
-        groups.reset(self._base.catalog, self._reading.group, done, self._base.clock())
+        try:
+            groups.note(self._base.catalog, self._reading.group, done, self._base.clock())
+        except LastwordError as error:  # the query does not depend on it
+            _log.warning("group %s of a stream: %s", self._reading.group, error)
 
     def stop(self) -> None:
         if "_base" in self.__dict__:
