@@ -8,7 +8,7 @@ demo: $(READY)
 	$(BIN)/lastword demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -18,6 +18,10 @@ from lastword.store import Store
 from lastword.testing import ManualClock
 from tests.commands import Lastword, on_store
 
+ROOT = Path(__file__).parent.parent
+# Spark's Python workers find the functions of tests, wherever the session was started.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
 settings.register_profile(
     "lastword", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )

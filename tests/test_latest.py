@@ -66,6 +66,28 @@ class TestLatest:
         assert latest.end == {0: 6}
         assert users.latest(columns=["key"]).to_arrow().column_names == ["key"]
 
+    def test_these_lines_run_as_written(self, users: Topic, any_data: Store) -> None:
+        store, work = any_data, []
+        assert users.latest().to_dict() == {
+            b"1001": b"Paper Road 21",
+            b"1002": b"21 Jump St",
+            b"1003": b"Milkman Road",
+        }
+        assert users.latest().to_arrow().num_rows == 3
+        assert users.get("1002").value == b"21 Jump St"
+        assert users.get("1005").value is None
+        assert [r.offset for r in users.history("1001")] == [5, 4, 0]
+        with users.table() as addresses:
+            addresses["1004"] = "1 Loop Rd"
+            del addresses["1003"]
+            assert dict(addresses).keys() == {b"1001", b"1002", b"1004"}
+        consumer = store.consumer("billing", ["users"])
+        for record in consumer.poll(max_records=500):
+            work += [record.offset]
+        consumer.commit()
+        consumer.close()
+        assert work == list(range(8))
+
     def test_it_is_of_the_moment_when_it_was_made(self, users: Topic) -> None:
         before = users.latest()
         users.append([("1001", None), ("1004", "new")])
@@ -490,7 +512,7 @@ strays = st.lists(
         st.one_of(strays, st.sampled_from(["clean", "wait", "refresh", "delete"])), max_size=12
     )
 )
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_any_history_of_strays(history: list[object]) -> None:
     """Whatever partitions and times records have, all ways to ask give the same answer."""
     clock = ManualClock()

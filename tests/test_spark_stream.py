@@ -302,8 +302,8 @@ def _forget_last_commit(checkpoint: Path) -> bool:
     return True
 
 
-def test_kill_it_thirty_times(local: Store, streams: Streams) -> None:
-    """Five queries, six times each, while a writer writes: Python workers, of tasks, plans and commits,
+def test_kill_it_twenty_times(local: Store, streams: Streams) -> None:
+    """Five queries, four times each, while a writer writes: Python workers, of tasks, plans and commits,
     are killed, queries stopped, and Spark's note of a batch taken away, at random. Nothing is lost,
     nothing doubled."""
     source = local.create_topic("in", 3)
@@ -321,7 +321,7 @@ def test_kill_it_thirty_times(local: Store, streams: Streams) -> None:
     random_ = random.Random(5)
     killed = forgotten = 0
     try:
-        for _ in range(6):
+        for _ in range(4):
             frame = streams.source(subscribe="in")
             queries = [streams.start(frame, o.name, topic=o.name) for o in outs]
             until(lambda all_=queries: sum(bool(_batches(q)) for q in all_) > 2)  # type: ignore[misc]
@@ -343,7 +343,7 @@ def test_kill_it_thirty_times(local: Store, streams: Streams) -> None:
         for p in range(3):
             written = [(r.key, r.value) for r in source.read(p)]
             assert [(r.key, r.value) for r in out.read(p)] == written
-    assert (killed >= 10, forgotten >= 8) == (True, True), (killed, forgotten)
+    assert (killed >= 6, forgotten >= 5) == (True, True), (killed, forgotten)
 
 
 def _batches(query: StreamingQuery) -> list[Any]:
