@@ -40,9 +40,7 @@ def winners(root: DataRoot, files: Sequence[Living]) -> dict[str, Bools]:
     read = [_Ranks.of(root, living) for living in files]
     if not read:
         return {}
-    keys = pa.chunked_array([chunk for ranks in read for chunk in ranks.keys], pa.binary())
-    encoded = keys.dictionary_encode().unify_dictionaries()
-    codes = np.concatenate([np.asarray(c.indices) for c in encoded.chunks] or [np.empty(0, int)])
+    codes = _codes([chunk for ranks in read for chunk in ranks.keys])
     partitions = np.concatenate([np.full(len(r.timestamps), r.partition) for r in read])
     timestamps = np.concatenate([r.timestamps for r in read])
     is_value = np.concatenate([r.is_value for r in read])
@@ -57,6 +55,12 @@ def winners(root: DataRoot, files: Sequence[Living]) -> dict[str, Bools]:
         found[living.file.facts.path] = rows
         first += len(ranks.rows)
     return found
+
+
+def _codes(keys: list[pa.Array]) -> NDArray[np.int32]:
+    """A number for each key, the same for the same key."""
+    whole = pa.chunked_array(keys, pa.binary()).cast(pa.large_binary()).combine_chunks()
+    return np.asarray(whole.dictionary_encode().indices)
 
 
 @dataclass(frozen=True)
