@@ -8,7 +8,7 @@ demo: $(READY)
 	$(BIN)/lastword demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -27,6 +27,15 @@ settings.register_profile(
 )
 settings.load_profile("lastword")
 
+_LONGEST = ("spark_stream", "cleaner_spark", "docs", "spark_read", "cli_cleaning", "spark_write")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that two workers end at about the same time."""
+    order = {f"test_{name}": i for i, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 NewStore = Callable[[], Store]
 _numbers = itertools.count()
 

@@ -236,7 +236,7 @@ rows = st.tuples(
 logs = st.lists(st.lists(rows, min_size=1, max_size=30), min_size=1, max_size=5)
 
 
-@settings(max_examples=1_500)
+@settings(max_examples=1_000)
 @given(logs, st.floats(0, 1), st.booleans(), st.integers(200, 20_000), st.integers(1, 3))
 def test_any_log_with_any_map_and_any_shards(
     tmp_path_factory: pytest.TempPathFactory,

@@ -246,7 +246,7 @@ def _nothing_is_lost(history: list[Row], found: list[Row], log_start: int) -> No
 
 def test_the_cleaner_against_the_reference() -> None:
     run_state_machine_as_test(
-        CleanerMachine, settings=settings(max_examples=60, stateful_step_count=40)
+        CleanerMachine, settings=settings(max_examples=40, stateful_step_count=40)
     )
 
 

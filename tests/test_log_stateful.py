@@ -131,5 +131,5 @@ class LogMachine(RuleBasedStateMachine):
 
 def test_the_log_is_the_reference_log() -> None:
     run_state_machine_as_test(
-        LogMachine, settings=settings(max_examples=100, stateful_step_count=30)
+        LogMachine, settings=settings(max_examples=60, stateful_step_count=30)
     )

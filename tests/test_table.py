@@ -335,6 +335,27 @@ class TestSnapshot:
             path.unlink()  # as it says
             topic.table(snapshot=path).close()
 
+    def test_killed_while_it_is_made(
+        self, local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic, path = local.create_topic("t"), tmp_path / "table.db"
+        write(topic, "a=1*")
+
+        def die(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SnapshotState, "_finish", die)
+            with pytest.raises(KeyboardInterrupt):
+                topic.table(snapshot=path)
+        assert path.exists()
+        with topic.table(snapshot=path) as table:
+            table["b"] = "1"
+            table.close()
+            table.close()  # once more does no harm
+        with topic.table(snapshot=path) as table:
+            assert dict(table) == {b"a": b"1", b"b": b"1"}
+
     def test_an_empty_file_is_none(self, local: Store, tmp_path: Path) -> None:
         (tmp_path / "table.db").touch()
         topic = local.create_topic("t")
@@ -342,7 +363,7 @@ class TestSnapshot:
         with topic.table(snapshot=tmp_path / "table.db") as table:
             assert dict(table) == {b"a": b"1"}
 
-    @pytest.mark.parametrize("step", ["remove", "replace", "_made", "_store_positions"])
+    @pytest.mark.parametrize("step", ["remove", "replace", "_finish", "_store_positions"])
     def test_a_crash_while_it_is_restored(
         self, local: Store, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -356,7 +377,7 @@ class TestSnapshot:
             def die(*_: object) -> None:
                 raise KeyboardInterrupt
 
-            where = {"_made": SnapshotState, "_store_positions": table_state}.get(step, os)
+            where = {"_finish": SnapshotState, "_store_positions": table_state}.get(step, os)
             with monkeypatch.context() as patch:
                 patch.setattr(where, step, die)
                 with pytest.raises(KeyboardInterrupt):

@@ -105,6 +105,8 @@ class Table(MutableMapping[bytes, bytes]):
 
     def close(self) -> None:
         """End following it; a snapshot may then be opened by another."""
+        if self._closed.is_set():
+            return
         self._closed.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -23,7 +23,6 @@ CREATE TABLE snapshot (format INTEGER, store_id TEXT, topic_id INTEGER);
 CREATE TABLE position (partition INTEGER PRIMARY KEY, position INTEGER, log_start INTEGER);
 CREATE TABLE state (key BLOB NOT NULL, value BLOB NOT NULL);
 """
-_INDEX = "CREATE UNIQUE INDEX state_key ON state (key)"  # made when the values are there
 _MOST_CHANGED_BYTES = 64 << 20
 
 
@@ -172,7 +171,8 @@ class SnapshotState:
     def replace(self, pairs: Pairs, at: Positions, tell: Told | None = None) -> None:
         new_path = f"{self._path}.new"
         with self._translated():
-            self._write()
+            if tell:
+                self._write()  # so that the old file can be compared
             _delete(new_path)
             new = self._filled(new_path, pairs, at)
             differences = list(self._differences(new)) if tell else []
@@ -186,6 +186,7 @@ class SnapshotState:
                 os.replace(new_path, self._path)
             finally:
                 self._db = self._opened(self._path)
+        self._changed, self._changed_bytes = {}, 0
         self.positions = at
         if tell:
             _tell(tell, differences)
@@ -205,14 +206,15 @@ class SnapshotState:
 
     def _filled(self, path: str, pairs: Pairs, at: Positions) -> sqlite3.Connection:
         """A new file with these values, which needs no journal: it counts when it is in its place."""
-        db = self._made(path)
+        db = _connected(path)
         db.execute("PRAGMA journal_mode=OFF")
         db.execute("PRAGMA synchronous=OFF")
+        db.executescript(_SCHEMA)
         with _transaction(db):
             values = ((key, value) for key, value in pairs if value is not None)
             db.executemany("INSERT INTO state VALUES (?, ?)", values)
             _store_positions(db, at)
-        db.execute(_INDEX)
+            self._finish(db)
         return db
 
     def _differences(
@@ -236,21 +238,21 @@ class SnapshotState:
                 raise StorageError(path, "is not a snapshot of a table; give another path")
             if db.execute("SELECT * FROM snapshot").fetchone() == self._of:
                 db.execute("PRAGMA journal_mode=WAL")
-                db.execute(
-                    "PRAGMA synchronous=NORMAL"
-                )  # a crash may lose the newest changes, whole
+                # A power cut may lose the newest changes, whole, with their positions.
+                db.execute("PRAGMA synchronous=NORMAL")
                 return db
             db.close()
             _delete(path)
-        db = self._made(path)
-        db.execute(_INDEX)
-        return db
-
-    def _made(self, path: str) -> sqlite3.Connection:
         db = _connected(path)
         db.executescript(_SCHEMA)
-        db.execute("INSERT INTO snapshot VALUES (?, ?, ?)", self._of)
+        with _transaction(db):
+            self._finish(db)
         return db
+
+    def _finish(self, db: sqlite3.Connection) -> None:
+        """The index, and whose it is: a file that does not say is not whole, and is made anew."""
+        db.execute("CREATE UNIQUE INDEX state_key ON state (key)")
+        db.execute("INSERT INTO snapshot VALUES (?, ?, ?)", self._of)
 
     def _stored_positions(self) -> Positions:
         rows = self._db.execute("SELECT * FROM position")
