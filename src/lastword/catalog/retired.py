@@ -61,7 +61,8 @@ def hasten(catalog: Catalog, prefixes: Sequence[str], now_ms: int) -> set[str]:
     with catalog.write() as tx:
         for prefix in prefixes:
             below = retired_file.c.path.startswith(prefix, autoescape=True)
-            found |= set(tx.scalars(select(retired_file.c.path).where(below)))
+            rows = select(retired_file.c.path).where(below).order_by(retired_file.c.path)
+            found |= set(tx.scalars(rows.with_for_update()))
             tx.execute(retired_file.update().where(below).values(delete_after_ms=now_ms))
     return found
 
