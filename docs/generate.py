@@ -91,7 +91,7 @@ def commands_page() -> str:
         "<!-- made by docs/generate.py from src/lastword/cli: do not edit -->",
         "",
         "Results go to standard output, progress and errors to standard error. Exit code 0: done;",
-        "1: an error, in one line (`lastword -v …` shows the traceback); 2: wrong usage.",
+        "1: an error, in one line (`lastword -v …` shows the traceback); 2: wrong usage; 130: interrupted.",
         "",
     ]
     lines += _command_lines(root, "lastword")

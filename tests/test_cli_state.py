@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -105,6 +108,24 @@ class TestGroups:
         assert users("consume", "users", "--group", "billing").out.count("\n") == 3
         assert users("consume", "users", "--group", "billing").out == ""
         assert users("consume", "users", "--group", "g", "--partition", "0").code == 2
+
+    def test_a_member_that_is_told_to_end_leaves_its_group(
+        self, users: Lastword, tmp_path: Path
+    ) -> None:
+        main = "import lastword.cli; lastword.cli.main()"
+        words = ["consume", "users", "--group", "g", "--follow", "--from-beginning"]
+        child = subprocess.Popen(
+            [sys.executable, "-c", main, *words],
+            env={**os.environ, "LASTWORD_STORE": str(tmp_path / "store")},
+            stdout=subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        for _ in range(5):
+            child.stdout.readline()
+        child.terminate()
+        assert child.wait() == 130
+        child.stdout.close()
+        assert users("groups", "describe", "g", "--json").json["members"] == []
 
     def test_reset_and_delete(self, users: Lastword) -> None:
         users("consume", "users", "--group", "billing")

@@ -188,6 +188,9 @@ class TestWhatGoesWrong:
             for bad in (2, -1):
                 with pytest.raises(OffsetOutOfRangeError):
                     consumer.commit({("t", 0): bad})
+            for odd in ({"t": 0}, 5):
+                with pytest.raises(InvalidArgumentError, match="offsets to commit are"):
+                    consumer.commit(odd)  # type: ignore[arg-type]
             with pytest.raises(InvalidArgumentError, match="an offset is a whole number, not 'x'"):
                 consumer.commit({("t", 0): "x"})  # type: ignore[dict-item]
         with pytest.raises(InvalidArgumentError, match="closed"):
@@ -459,6 +462,7 @@ class TestGroups:
             ]
             for change in (
                 lambda: store.group("g").reset("t", "earliest"),
+                lambda: store.group("g").reset("t", "earliest", dry_run=True),
                 store.group("g").delete,
             ):
                 with pytest.raises(ConflictError, match="has members"):

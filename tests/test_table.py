@@ -129,7 +129,7 @@ class TestTable:
                 seen.wait(0.01)
             topic.append([("a", "2")])
             assert seen.wait(30)
-        assert "not up to date: the caller's own" in caplog.text
+        assert "a callback of the table of t failed" in caplog.text
 
     def test_a_callback_that_fails_does_not_keep_the_others_from_being_told(
         self, local: Store, snapshot: Path | None
@@ -189,11 +189,15 @@ class TestTable:
         table.close()
         with pytest.raises(InvalidArgumentError, match="is closed"):
             table["a"] = "1"
-        with pytest.raises(InvalidArgumentError, match="is closed"):
-            table.refresh()
+        for use in (table.refresh, table.to_dict, lambda: list(table), lambda: table["a"]):
+            with pytest.raises(InvalidArgumentError, match="is closed"):
+                use()
+        assert repr(table) == "Table('t', closed)"
         assert topic.offsets() == {0: (0, 0)}
         with pytest.raises(InvalidArgumentError, match="1 or more"):
             topic.table(refresh_ms=0)
+        with pytest.raises(InvalidArgumentError, match="on_change is a function"):
+            topic.table(on_change=5)  # type: ignore[arg-type]
 
     def test_many_threads_write(self, local: Store) -> None:
         topic = local.create_topic("t", 2)
@@ -323,8 +327,13 @@ class TestSnapshot:
             with pytest.raises(StorageError, match="snapshot"):
                 topic.table(snapshot=path)
             assert path.read_bytes() == before
-        with pytest.raises(StorageError):
-            topic.table(snapshot=tmp_path / "no" / "such" / "folder")
+            assert not path.with_name(f"{path.name}.lock").exists() or path == other
+        for where, problem in (("no/such/folder", "does not exist"), ("", "is a folder")):
+            with pytest.raises(StorageError, match=problem):
+                topic.table(snapshot=tmp_path / where)
+        local.create_topic("u").table(snapshot=tmp_path / "u.db").close()
+        with pytest.raises(StorageError, match="is a snapshot of topic 'u'"):
+            topic.table(snapshot=tmp_path / "u.db")
 
     def test_an_error_lets_go_of_the_lock(self, local: Store, tmp_path: Path) -> None:
         topic, path = local.create_topic("t"), tmp_path / "table.db"

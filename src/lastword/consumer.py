@@ -169,6 +169,12 @@ class Consumer:
         ]
 
     def _valid(self, offsets: Mapping[tuple[str, int], int]) -> dict[Place, int]:
+        if not isinstance(offsets, Mapping) or not all(
+            isinstance(where, tuple) and len(where) == 2 for where in offsets
+        ):
+            raise InvalidArgumentError(
+                f"offsets to commit are {{(topic, partition): offset}}, not {offsets!r:.80}"
+            )
         rows, done = self._rows(), {}
         for (topic, partition), offset in offsets.items():
             place = self._feed(topic, partition).place

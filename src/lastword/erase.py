@@ -28,7 +28,7 @@ from lastword.log.lookup import Lookup
 from lastword.log.records import to_table
 from lastword.model import Record, TopicRow
 from lastword.passes import Pass
-from lastword.words import in_time
+from lastword.words import in_duration
 
 _TRIES = 3
 _WAIT_S, _WAITS = 1, 300  # for a cleaner that is at work on a partition
@@ -43,6 +43,7 @@ class Receipt:
     topic: str
     keys: int  # that were asked for
     found: int  # of which values were there
+    not_found: tuple[str, ...]
     records: int  # these values
     tombstones: int  # appended
     files_rewritten: int
@@ -98,10 +99,14 @@ def erase(
         passes = _clean(base, topic, found.partitions, runner)
         deleted = _delete(base, found)
         _verify(topic, found, _find(base, topic, distinct))
+    keys_found = {r.key for r in found.values}
     return Receipt(
         topic=topic.name,
         keys=len(distinct),
-        found=len({r.key for r in found.values}),
+        found=len(keys_found),
+        not_found=tuple(
+            key.decode(errors="backslashreplace") for key in distinct if key not in keys_found
+        ),
         records=len(found.values),
         tombstones=len(found.alive),
         files_rewritten=len(found.files) if dry_run else sum(p.files_rewritten for p in passes),
@@ -198,8 +203,8 @@ def _verify(topic: TopicRow, before: _Found, after: _Found) -> None:
 def _remains(base: Foundation, topic: TopicRow, found: _Found) -> Iterator[str]:
     """Where copies may still be."""
     if found.versions:
-        until = in_time(base.clock() + topic.config.delete_retention_ms)
-        yield f"tombstones hold the keys themselves until about {until} (delete.retention.ms)"
+        wait = in_duration(topic.config.delete_retention_ms)
+        yield f"tombstones, which hold the keys themselves for {wait} after their first pass"
     known, waiting = queries.known_paths(base.catalog)
     stray = [
         f

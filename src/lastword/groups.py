@@ -106,6 +106,7 @@ class Group:
         before = {
             c.partition: c.offset for c in groups.committed(catalog, self.name) if c.topic == topic
         }
+        groups.refuse_living(catalog, self.name, self._base.clock())
         if not dry_run:
             groups.reset(catalog, self.name, after, self._base.clock())
         return [

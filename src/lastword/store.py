@@ -14,7 +14,12 @@ from lastword.cleaner.plan import Decision
 from lastword.cleaner.run import Cleaner, Round
 from lastword.config import Setting
 from lastword.consumer import Consumer, ConsumerSettings, offset_reset
-from lastword.errors import PolicyViolationError, TopicExistsError, UnknownTopicError
+from lastword.errors import (
+    InvalidArgumentError,
+    PolicyViolationError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from lastword.foundation import Foundation
 from lastword.garbage import GarbageFile
 from lastword.groups import Group
@@ -109,6 +114,10 @@ class Store:
 
         Records and `writer` as in `Topic.append`; such a writer's versions count over all topics.
         """
+        if not isinstance(records, Mapping):
+            raise InvalidArgumentError(
+                "a store appends {topic: records}; for one, use topic.append"
+            )
         by = None if writer is None else valid_writer(writer, topic_id=0)
         if by is not None and (done := appended_before(self.base.catalog, by)) is not None:
             return done

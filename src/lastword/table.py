@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import ItemsView, Iterable, Iterator, MutableMapping, Sequence, ValuesView
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +21,10 @@ from lastword.catalog import queries
 from lastword.errors import (
     ConflictError,
     InvalidArgumentError,
+    LastwordError,
     MissedTombstonesError,
     OffsetOutOfRangeError,
+    UnknownTopicError,
 )
 from lastword.foundation import Foundation
 from lastword.log.append import append
@@ -37,6 +40,7 @@ from lastword.table_state import (
     MemoryState,
     Position,
     Positions,
+    SnapshotOf,
     SnapshotState,
     State,
     Told,
@@ -74,6 +78,8 @@ class Table(MutableMapping[bytes, bytes]):
     ) -> None:
         if refresh_ms is not None and refresh_ms < 1:
             raise InvalidArgumentError(f"refresh_ms is 1 or more, not {refresh_ms}")
+        if on_change is not None and not callable(on_change):
+            raise InvalidArgumentError(f"on_change is a function, not {on_change!r:.80}")
         self._base, self._topic, self._lookup = base, topic, Lookup(base, topic)
         self._tell: Told | None = None  # what is restored is no change
         self._lock = threading.RLock()
@@ -81,7 +87,8 @@ class Table(MutableMapping[bytes, bytes]):
         self._state: State = MemoryState()
         if snapshot is not None:
             identity = base.catalog.identity()
-            self._state = SnapshotState(snapshot, identity.store_id if identity else "", topic.id)
+            store_id = identity.store_id if identity else ""
+            self._state = SnapshotState(snapshot, SnapshotOf(store_id, topic.name, topic.id))
         self.refreshed_ms = 0  # when it was last known to be up to date
         try:
             self.refresh(progress)
@@ -95,7 +102,8 @@ class Table(MutableMapping[bytes, bytes]):
             self._thread.start()
 
     def __repr__(self) -> str:
-        return f"Table({self._topic.name!r}, {len(self)} keys)"
+        state = "closed" if self._closed.is_set() else f"{len(self)} keys"
+        return f"Table({self._topic.name!r}, {state})"
 
     def __enter__(self) -> Table:
         return self
@@ -130,8 +138,8 @@ class Table(MutableMapping[bytes, bytes]):
             self.refreshed_ms = now_ms
 
     def __getitem__(self, key: bytes | str) -> bytes:
-        with self._lock:
-            found = self._state.get(as_key(key))
+        with self._open() as state:
+            found = state.get(as_key(key))
         if found is None:
             raise KeyError(key)
         return found
@@ -148,21 +156,21 @@ class Table(MutableMapping[bytes, bytes]):
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, (bytes, str)):
             return False
-        with self._lock:
-            return self._state.get(as_key(key)) is not None
+        with self._open() as state:
+            return state.get(as_key(key)) is not None
 
     def __iter__(self) -> Iterator[bytes]:
-        with self._lock:
-            return self._state.keys()
+        with self._open() as state:
+            return state.keys()
 
     def __len__(self) -> int:
-        with self._lock:
-            return len(self._state)
+        with self._open() as state:
+            return len(state)
 
     def to_dict(self) -> dict[bytes, bytes]:
         """Keys and values at one moment."""
-        with self._lock:
-            return self._state.to_dict()
+        with self._open() as state:
+            return state.to_dict()
 
     def items(self) -> ItemsView[bytes, bytes]:
         return self.to_dict().items()
@@ -214,6 +222,13 @@ class Table(MutableMapping[bytes, bytes]):
             if record.value is not None and record.partition != number
         ]
         return pa.concat_tables([to_table(graves), given])
+
+    @contextmanager
+    def _open(self) -> Iterator[State]:
+        """The state, for one thread at a time."""
+        with self._lock:
+            self._refuse_closed()
+            yield self._state
 
     def _refuse_closed(self) -> None:
         if self._closed.is_set():
@@ -276,8 +291,13 @@ class Table(MutableMapping[bytes, bytes]):
         while not self._closed.wait(refresh_ms / 1000):
             try:
                 self.refresh()
-            except Exception as error:
+            except UnknownTopicError as error:
+                _log.error("the table is no longer refreshed: %s", error)
+                return
+            except LastwordError as error:
                 _log.warning("the table of %s is not up to date: %s", self._topic.name, error)
+            except Exception:
+                _log.exception("a callback of the table of %s failed", self._topic.name)
 
 
 def _at(view: LastRecords) -> Positions:

@@ -19,11 +19,13 @@ from lastword.files.root import sync
 Pairs = Iterable[tuple[bytes, bytes | None]]  # None deletes the key
 _FORMAT = 1
 _SCHEMA = """
-CREATE TABLE snapshot (format INTEGER, store_id TEXT, topic_id INTEGER);
+CREATE TABLE snapshot (format INTEGER, store_id TEXT, topic TEXT, topic_id INTEGER);
 CREATE TABLE position (partition INTEGER PRIMARY KEY, position INTEGER, log_start INTEGER);
 CREATE TABLE state (key BLOB NOT NULL, value BLOB NOT NULL);
 """
 _MOST_CHANGED_BYTES = 64 << 20
+_SQLITE = b"SQLite format 3\0"
+_NOT_OURS = "is not a snapshot of a table; give another path"
 
 
 class Position(NamedTuple):
@@ -46,6 +48,14 @@ class Change:
 
 
 Told = Callable[[Change], object]
+
+
+class SnapshotOf(NamedTuple):
+    """Whose state a snapshot holds."""
+
+    store_id: str
+    topic: str
+    topic_id: int
 
 
 class State(Protocol):
@@ -114,8 +124,9 @@ class SnapshotState:
     write what it reads; if the process dies, what was not written is read again.
     """
 
-    def __init__(self, path: str | os.PathLike[str], store_id: str, topic_id: int) -> None:
-        self._path, self._of = os.fspath(path), (_FORMAT, store_id, topic_id)
+    def __init__(self, path: str | os.PathLike[str], of: SnapshotOf) -> None:
+        self._path, self._of = os.path.abspath(path), of
+        _refuse_strange(self._path)
         self._process = os.getpid()
         self._changed: dict[bytes, bytes | None] = {}
         self._changed_bytes = 0
@@ -235,8 +246,16 @@ class SnapshotState:
             tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
             if "snapshot" not in tables:
                 db.close()
-                raise StorageError(path, "is not a snapshot of a table; give another path")
-            if db.execute("SELECT * FROM snapshot").fetchone() == self._of:
+                raise StorageError(path, _NOT_OURS)
+            found = db.execute("SELECT * FROM snapshot").fetchone()
+            if found is not None and found[:3] != (_FORMAT, *self._of[:2]):
+                db.close()
+                raise StorageError(
+                    path,
+                    f"is a snapshot of topic {found[2]!r}, perhaps of another "
+                    "store or version; give another path, or delete it",
+                )
+            if found == (_FORMAT, *self._of):
                 db.execute("PRAGMA journal_mode=WAL")
                 # A power cut may lose the newest changes, whole, with their positions.
                 db.execute("PRAGMA synchronous=NORMAL")
@@ -252,7 +271,7 @@ class SnapshotState:
     def _finish(self, db: sqlite3.Connection) -> None:
         """The index, and whose it is: a file that does not say is not whole, and is made anew."""
         db.execute("CREATE UNIQUE INDEX state_key ON state (key)")
-        db.execute("INSERT INTO snapshot VALUES (?, ?, ?)", self._of)
+        db.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?)", (_FORMAT, *self._of))
 
     def _stored_positions(self) -> Positions:
         rows = self._db.execute("SELECT * FROM position")
@@ -264,12 +283,27 @@ class SnapshotState:
             raise StorageError(self._path, "this table was opened before a fork; open one here")
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.DatabaseError as error:
+            is_damaged = "malformed" in str(error)
+            advice = "; delete it: the table is restored from its topic" if is_damaged else ""
             raise StorageError(
-                self._path,
-                f"the snapshot cannot be used ({error}); if it is damaged, delete it: the table is "
-                "restored from its topic",
+                self._path, f"the snapshot cannot be used: {error}{advice}"
             ) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StorageError(self._path, f"the snapshot cannot be used: {reason}") from error
+
+
+def _refuse_strange(path: str) -> None:
+    """StorageError if nothing of ours can be at this path."""
+    if os.path.isdir(path):
+        raise StorageError(path, "is a folder; a snapshot is a file")
+    if not os.path.isdir(os.path.dirname(path)):
+        raise StorageError(path, "its folder does not exist")
+    if os.path.isfile(path) and os.path.getsize(path):
+        with open(path, "rb") as file:
+            if file.read(len(_SQLITE)) != _SQLITE:
+                raise StorageError(path, _NOT_OURS)
 
 
 def _connected(path: str) -> sqlite3.Connection:

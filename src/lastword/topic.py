@@ -295,7 +295,7 @@ class Topic:
         Compacts their partitions whole, the active segment and what min.compaction.lag.ms protects
         included, and deletes the files that were replaced without waiting for readers.
         """
-        if isinstance(keys, (str, bytes)):
+        if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
             raise InvalidArgumentError(f"erase takes a list of keys, not {keys!r:.80}")
         jobs = runner or SparkRunner(spark or found_or_started)
         return erase(self._base, self.row, [as_key(key) for key in keys], jobs, dry_run=dry_run)

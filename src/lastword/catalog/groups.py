@@ -172,6 +172,12 @@ def note(catalog: Catalog, group: str, offsets: Mapping[Place, int], now_ms: int
         _store(tx, group, offsets, now_ms)
 
 
+def refuse_living(catalog: Catalog, group: str, now_ms: int) -> None:
+    """ConflictError if a group has members."""
+    with catalog.read() as tx:
+        _refuse_living(tx, group, now_ms)
+
+
 def reset(catalog: Catalog, group: str, offsets: Mapping[Place, int], now_ms: int) -> None:
     """Set what is committed; ConflictError if the group has members."""
     with catalog.write() as tx:
@@ -251,10 +257,11 @@ def _insert(
 
 def _refuse_living(tx: Connection, group: str, now_ms: int) -> None:
     alive = and_(group_member.c.group_id == group, group_member.c.until_ms > now_ms)
-    by = tx.scalars(select(group_member.c.by).where(alive)).first()
-    if by is not None:
+    members = tx.scalars(select(group_member.c.by).where(alive).order_by(group_member.c.by)).all()
+    if members:
         raise ConflictError(
-            f"group {group!r} has members ({by}); stop them first, or wait until their leases end"
+            f"group {group!r} has members ({', '.join(members)}); stop them first, or wait until "
+            "their leases end"
         )
 
 

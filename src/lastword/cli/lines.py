@@ -23,14 +23,14 @@ class Format(StrEnum):
 
 
 LineFormat = Annotated[
-    Format, typer.Option("--format", help="text: KEY<separator>VALUE; json: one object a line.")
+    Format, typer.Option("--format", help="text: key, separator, value; json: one object a line.")
 ]
 Separator = Annotated[
     str, typer.Option(help=r"Between key and value, in text; \t is the tabulator.")
 ]
 NullMarker = Annotated[str, typer.Option(help="How a null shows, in text.")]
 ShowOffsets = Annotated[
-    bool, typer.Option("--show-offsets", help="In text: PARTITION:OFFSET<separator> first.")
+    bool, typer.Option("--show-offsets", help="In text: PARTITION:OFFSET first, and a separator.")
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -155,6 +156,7 @@ def _print_polled(
     consumer: Consumer, lines: Lines, max_messages: int | None, *, follow: bool
 ) -> None:
     """Print what a group's member gets; what was printed is committed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the group is left
     left = sys.maxsize if max_messages is None else max_messages
     while left:
         polled = consumer.poll(min(left, 500), timeout_ms=200 if follow else 0)

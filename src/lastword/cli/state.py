@@ -63,7 +63,7 @@ def latest(
         StateFormat,
         typer.Option(
             "--format",
-            help="text: KEY<separator>VALUE; json: one object a line; parquet: a file, with --output.",
+            help="text: key, separator, value; json: one object a line; parquet: a file, with --output.",
         ),
     ] = StateFormat.TEXT,
     output: Annotated[
@@ -78,7 +78,7 @@ def latest(
     if is_parquet and output is None:
         raise typer.BadParameter("parquet goes into a file: give --output")
     if deleted and (keys or is_parquet or output is not None):
-        raise typer.BadParameter("--deleted goes to standard output, as text or json")
+        raise typer.BadParameter("--deleted takes neither --keys nor --output nor parquet")
     line_format = Format.JSON if state_format is StateFormat.JSON else Format.TEXT
     lines = Lines(line_format, separator, show_offsets=show_offsets, only_keys=keys)
     with opened(store) as opened_store:
@@ -188,7 +188,7 @@ def erase(
         with translated(str(keys_from)):
             wanted += filter(None, keys_from.read_bytes().splitlines())
     if not wanted:
-        raise typer.BadParameter("name the keys to erase, or a file with --from")
+        raise typer.BadParameter("no key is named, neither here nor in a file with --from")
     with opened(store) as opened_store, job_progress() as progress:
         conf = pairs(spark_conf or [])
 
@@ -198,7 +198,15 @@ def erase(
             return found
 
         runner = SparkRunner(session, progress)
-        receipt = opened_store.topic(topic).erase(wanted, dry_run=dry_run, runner=runner)
+        try:
+            receipt = opened_store.topic(topic).erase(wanted, dry_run=dry_run, runner=runner)
+        except KeyboardInterrupt:
+            errors.print(
+                "interrupted: the keys may be deleted, but the bytes of their values are still there; "
+                "run the same command again",
+                soft_wrap=True,
+            )
+            raise
     if as_json:
         show_json(receipt)
     else:
@@ -239,6 +247,7 @@ def _print_history(history: History, lines: Lines) -> None:
         )
     elif not len(history):
         errors.print("no version is there")
+        raise typer.Exit(1)
 
 
 def _positions(since: list[str]) -> dict[int, int]:
@@ -264,6 +273,8 @@ def _show_receipt(receipt: Receipt) -> None:
         show_line(f"files deleted: {receipt.files_deleted}, {size}")
         show_line(f"passes: {', '.join(map(str, receipt.passes)) or 'none was needed'}")
         show_line(f"finished: {in_time(receipt.finished_ms)}")
+    if receipt.not_found:
+        show_line(f"not found: {', '.join(receipt.not_found)}")
     show_line("copies may remain in:")
     for place in receipt.may_remain:
         show_line(f"  {place}")

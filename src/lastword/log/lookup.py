@@ -55,6 +55,9 @@ class History:
     def __len__(self) -> int:
         return len(self.versions)
 
+    def __getitem__(self, index: int) -> Record:
+        return self.versions[index]
+
 
 @dataclass(frozen=True)
 class _Log:
