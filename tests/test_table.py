@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword import table_state
+from lastword import snapshot as snapshots
 from lastword.errors import (
     InvalidArgumentError,
     InvalidRecordError,
     StorageError,
     UnknownTopicError,
 )
+from lastword.snapshot import SnapshotState
 from lastword.store import Store
 from lastword.table import Change, Table
-from lastword.table_state import SnapshotState
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
 from tests.notation import clean, write
@@ -386,7 +386,7 @@ class TestSnapshot:
             def die(*_: object) -> None:
                 raise KeyboardInterrupt
 
-            where = {"_finish": SnapshotState, "_store_positions": table_state}.get(step, os)
+            where = {"_finish": SnapshotState, "_store_positions": snapshots}.get(step, os)
             with monkeypatch.context() as patch:
                 patch.setattr(where, step, die)
                 with pytest.raises(KeyboardInterrupt):

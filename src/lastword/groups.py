@@ -7,13 +7,13 @@ from datetime import datetime
 
 from lastword.catalog import groups, queries
 from lastword.catalog.groups import Member
-from lastword.consumer import Lag, lag_of
 from lastword.errors import (
     InvalidArgumentError,
     OffsetOutOfRangeError,
     UnknownGroupError,
     UnknownTopicError,
 )
+from lastword.feed import Lag, lag_of
 from lastword.foundation import Foundation
 from lastword.log.read import first_offset_since
 from lastword.model import PartitionRow, TopicRow, valid_group_name

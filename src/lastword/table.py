@@ -35,13 +35,12 @@ from lastword.log.lookup import Lookup
 from lastword.log.records import as_key, to_table
 from lastword.model import AppendResult, Record, TopicRow
 from lastword.partitioner import partition_for
+from lastword.snapshot import SnapshotOf, SnapshotState
 from lastword.table_state import (
     Change,
     MemoryState,
     Position,
     Positions,
-    SnapshotOf,
-    SnapshotState,
     State,
     Told,
 )
