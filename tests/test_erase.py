@@ -174,7 +174,7 @@ def test_another_cleaner_at_work(local: Store, monkeypatch: pytest.MonkeyPatch) 
         if len(waited) == 3:
             cleaning.release(catalog, "another")
 
-    monkeypatch.setattr("lastword.erase.time.sleep", wait)
+    monkeypatch.setattr("lastword.erase.sleep", wait)  # not that of other threads
     assert topic.erase(["a"], runner=InProcess()).found == 1
     assert len(waited) == 3
 

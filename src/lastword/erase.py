@@ -8,10 +8,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import sleep
 
 from lastword import garbage
 from lastword.catalog import groups, queries, retired
@@ -159,7 +159,7 @@ def _clean(base: Foundation, topic: TopicRow, partitions: set[int], runner: Runn
                     "deleted, but the bytes of their values are still there: run erase again"
                 )
             if not done_now.passes:
-                time.sleep(_WAIT_S)
+                sleep(_WAIT_S)
     return done
 
 
