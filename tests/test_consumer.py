@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
+from lastword.catalog import groups
 from lastword.consumer import Consumer
 from lastword.errors import (
     BrokenFileError,
     ConflictError,
     InvalidArgumentError,
+    LastwordError,
     NoOffsetError,
     OffsetOutOfRangeError,
     UnknownGroupError,
@@ -556,6 +560,38 @@ class TestGroups:
                 assert errors == []
                 for consumer in consumers:
                     consumer.close()
+
+    def test_a_topic_is_deleted_while_claims_of_the_dead_are_taken(
+        self, postgres_url: str, tmp_path: Path
+    ) -> None:
+        """No deadlock: partitions are locked before what goes with them."""
+        errors: list[LastwordError] = []
+
+        def tried(work: Callable[[], object]) -> None:
+            try:
+                work()
+            except UnknownTopicError:
+                return
+            except LastwordError as error:
+                errors.append(error)
+
+        with lastword.open(postgres_store_url(postgres_url, tmp_path / "data")) as store:
+            catalog = store.base.catalog
+            for _ in range(20):
+                topic = store.create_topic("t", 40).row
+                for g in range(4):
+                    groups.share(catalog, f"g{g}", "dead", [topic.id], (1, 2))
+                works: list[Callable[[], object]] = [
+                    partial(groups.share, catalog, f"g{g}", "new", [topic.id], (10, 20))
+                    for g in range(4)
+                ]
+                works.append(store.topic("t").delete)
+                threads = [threading.Thread(target=tried, args=(work,)) for work in works]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                assert errors == []
 
 
 members = st.dictionaries(

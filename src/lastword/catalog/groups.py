@@ -69,10 +69,11 @@ def share(
     with catalog.write() as tx:
         lock_named(tx, f"group {group}")
         _be_member(tx, group, member_id, sorted(topic_ids), until_ms)
-        _forget_dead(tx, group, now_ms)
         rows = tx.execute(select(group_member).where(group_member.c.group_id == group)).all()
-        members = {row.member_id: frozenset(row.topics) for row in rows}
-        places = _locked(tx, partition.c.topic_id.in_({t for its in members.values() for t in its}))
+        consumed = {topic_id for row in rows for topic_id in row.topics}
+        places = _locked(tx, partition.c.topic_id.in_(consumed))
+        _forget_dead(tx, group, now_ms)
+        members = {r.member_id: frozenset(r.topics) for r in rows if r.until_ms > now_ms}
         held = _claims(tx, group)
         shares = fair_shares(places, members, held)
         mine = {place for place, member in shares.items() if member == member_id}
@@ -183,8 +184,8 @@ def reset(catalog: Catalog, group: str, offsets: Mapping[Place, int], now_ms: in
     with catalog.write() as tx:
         lock_named(tx, f"group {group}")
         _refuse_living(tx, group, now_ms)
-        _forget_dead(tx, group, now_ms)  # one that wakes up shall not undo it
         _store(tx, group, offsets, now_ms)
+        _forget_dead(tx, group, now_ms)  # one that wakes up shall not undo it
 
 
 def delete(catalog: Catalog, group: str, now_ms: int) -> None:
