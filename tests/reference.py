@@ -49,6 +49,8 @@ class ReferenceLog:
             offset, key, value, _ = row
             if offset >= end:
                 return True
+            if offset < self.log_start:
+                return False
             is_expired = value is None and offset < first_dirty and may_go(offset)
             return key is not None and offset >= last.get(key, -1) and not is_expired
 

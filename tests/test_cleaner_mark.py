@@ -23,7 +23,8 @@ from lastword.cleaner.throttle import Throttle
 from lastword.config import Compression, topic_config
 from lastword.errors import BooksError
 from lastword.files import parquet
-from lastword.files.parquet import FileReader, write_file
+from lastword.files.parquet import write_file
+from lastword.files.reader import FileReader
 from lastword.files.root import DataRoot
 from lastword.log.offset_map import OffsetMap, Shard
 from lastword.model import FileFacts, LogFile

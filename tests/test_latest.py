@@ -23,7 +23,7 @@ from lastword.errors import (
     UnknownTopicError,
 )
 from lastword.files.key_index import KeyIndex, KeyIndexWriter, hash_of
-from lastword.files.parquet import FileReader
+from lastword.files.reader import FileReader
 from lastword.log.scattered import rank
 from lastword.model import Record
 from lastword.store import Store

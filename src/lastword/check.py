@@ -15,7 +15,8 @@ from lastword.catalog.engine import Catalog
 from lastword.config import LONG_MAX
 from lastword.errors import BrokenFileError, UnknownTopicError
 from lastword.files.key_index import KeyIndexWriter
-from lastword.files.parquet import FileReader, tombstones_in
+from lastword.files.parquet import tombstones_in
+from lastword.files.reader import FileReader
 from lastword.files.root import DataRoot, StoredFile
 from lastword.garbage import ORPHAN_AGE_MS
 from lastword.model import LogFile, PartitionRow

@@ -150,6 +150,11 @@ class TopicConfig(_Settings):
     what: ClassVar[str] = "topic setting"
 
     @property
+    def policy(self) -> str:
+        """The cleanup.policy as it is written; empty if all is kept."""
+        return ",".join(sorted(self.cleanup_policy))
+
+    @property
     def is_compact(self) -> bool:
         return COMPACT in self.cleanup_policy
 

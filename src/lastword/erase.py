@@ -85,7 +85,7 @@ def erase(
     if not keys:
         raise InvalidArgumentError("name the keys to erase")
     if not topic.config.is_compact:
-        policy = ",".join(sorted(topic.config.cleanup_policy)) or "empty"
+        policy = topic.config.policy or "empty"
         raise PolicyViolationError(
             f"topic {topic.name!r} has cleanup.policy={policy}; only topics with 'compact' in it can "
             "erase a key"

@@ -14,6 +14,7 @@ from lastword.cleaner.plan import Decision
 from lastword.cleaner.run import Cleaner, Round
 from lastword.config import Setting
 from lastword.consumer import Consumer, ConsumerSettings, offset_reset
+from lastword.description import TopicSummary
 from lastword.errors import (
     InvalidArgumentError,
     PolicyViolationError,
@@ -31,7 +32,7 @@ from lastword.model import AppendResult, TopicRow, valid_writer
 from lastword.passes import Pass
 from lastword.producer import Producer
 from lastword.retention import Expire
-from lastword.topic import Topic, TopicSummary
+from lastword.topic import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +95,7 @@ class Store:
                 t.name,
                 t.partitions,
                 *sizes.get(t.id, (0, 0)),
-                ",".join(sorted(t.config.cleanup_policy)),
+                t.config.policy,
             )
             for t in queries.topics(self.base.catalog)
         ]
@@ -215,7 +216,7 @@ class Store:
         _refuse_unknown_partition(found, asked.partition)
         for topic in found:
             if not topic.config.is_compact:
-                policy = ",".join(sorted(topic.config.cleanup_policy)) or "empty"
+                policy = topic.config.policy or "empty"
                 raise PolicyViolationError(
                     f"topic {topic.name!r} has cleanup.policy={policy}; "
                     "only topics with 'compact' in it are cleaned"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,8 @@ from lastword.catalog.commits import NewLogStart
 from lastword.catalog.writers import appended_before
 from lastword.cleaner.choose import Asked, decisions_for, expire
 from lastword.cleaner.why import Why, why
-from lastword.config import Setting, TopicConfig
+from lastword.config import TopicConfig
+from lastword.description import PartitionDescription, TopicDescription
 from lastword.erase import Receipt, erase
 from lastword.errors import InvalidArgumentError, OffsetOutOfRangeError, PolicyViolationError
 from lastword.foundation import Foundation
@@ -30,58 +30,11 @@ from lastword.log.latest import Latest, Progress, moment_of
 from lastword.log.lookup import History, Lookup
 from lastword.log.read import Reader, Span
 from lastword.log.records import as_key, to_table
-from lastword.model import AppendResult, PartitionRow, Record, Segment, TopicRow, valid_writer
+from lastword.model import AppendResult, PartitionRow, Record, TopicRow, valid_writer
 from lastword.table import Change, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True)
-class TopicSummary:
-    """A topic in one line."""
-
-    name: str
-    partitions: int
-    records: int
-    bytes: int
-    cleanup_policy: str
-
-
-@dataclass(frozen=True)
-class PartitionDescription:
-    """The anatomy of one partition."""
-
-    partition: int
-    log_start: int
-    log_end: int
-    first_dirty: int
-    segments: tuple[Segment, ...]
-
-    @property
-    def records(self) -> int:
-        return sum(s.records for s in self.segments)
-
-    @property
-    def bytes(self) -> int:
-        return sum(s.bytes for s in self.segments)
-
-
-@dataclass(frozen=True)
-class TopicDescription:
-    """A topic as `describe` shows it."""
-
-    name: str
-    partitions: tuple[PartitionDescription, ...]
-    settings: tuple[Setting, ...]
-
-    @property
-    def records(self) -> int:
-        return sum(p.records for p in self.partitions)
-
-    @property
-    def bytes(self) -> int:
-        return sum(p.bytes for p in self.partitions)
 
 
 class Topic:
@@ -269,7 +222,7 @@ class Topic:
         """Raise log start to `before` (-1: log end); the new log start. Needs the delete policy."""
         topic = self.row
         if not topic.config.is_delete:
-            policy = ",".join(sorted(topic.config.cleanup_policy))
+            policy = topic.config.policy
             raise PolicyViolationError(
                 f"topic {self.name!r} has cleanup.policy={policy}; delete_records needs 'delete' in it"
             )

@@ -113,7 +113,7 @@ def decide(
     at = standing(state, now_ms)
     row, config = state.row, state.topic.config
     if not config.is_compact:
-        policy = ",".join(sorted(config.cleanup_policy)) or "empty"
+        policy = config.policy or "empty"
         return Nothing(state, at, f"cleanup.policy is {policy}; only compact is cleaned")
     if row.is_claimed(now_ms):
         until = in_time(row.claim_until_ms or 0)

@@ -19,7 +19,8 @@ from lastword.cleaner.mark import FileMarks
 from lastword.cleaner.throttle import Throttle
 from lastword.config import LONG_MAX, Compression, TopicConfig
 from lastword.errors import StorageError
-from lastword.files.parquet import ROW_GROUP_BYTES, FileReader, write_file
+from lastword.files.parquet import ROW_GROUP_BYTES, write_file
+from lastword.files.reader import FileReader
 from lastword.files.root import DataRoot
 from lastword.model import FileFacts, LogFile
 

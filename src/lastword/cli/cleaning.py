@@ -22,7 +22,17 @@ from lastword.cli.live import (
     job_progress,
     pass_line,
 )
-from lastword.cli.options import AsJson, DryRun, SparkConf, SparkMaster, StoreUrl, opened, pairs
+from lastword.cli.options import (
+    AsJson,
+    DryRun,
+    Partition,
+    SparkConf,
+    SparkMaster,
+    StoreUrl,
+    TopicName,
+    opened,
+    pairs,
+)
 from lastword.cli.render import show_json, show_line, show_table
 from lastword.jobs import archive
 from lastword.jobs.session import found_or_started, java_binary
@@ -37,9 +47,6 @@ if TYPE_CHECKING:
 Topics = Annotated[
     list[str] | None,
     typer.Argument(show_default=False, help="The topics; all compacted ones if none."),
-]
-Partition = Annotated[
-    int | None, typer.Option(min=0, show_default=False, help="Only this partition.")
 ]
 
 
@@ -141,7 +148,7 @@ def passes(
 
 
 def why(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: TopicName,
     partition: Partition = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

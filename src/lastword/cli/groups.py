@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lastword.cli.options import AsJson, DryRun, StoreUrl, opened
+from lastword.cli.options import AsJson, DryRun, Partition, StoreUrl, TopicName, opened
 from lastword.cli.render import show_json, show_line, show_table
 from lastword.words import in_time
 
@@ -71,10 +71,8 @@ def describe(name: Name, store: StoreUrl = None, as_json: AsJson = False) -> Non
 @app.command()
 def reset(
     name: Name,
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    partition: Annotated[
-        int | None, typer.Option(min=0, show_default=False, help="Only this partition.")
-    ] = None,
+    topic: TopicName,
+    partition: Partition = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To log start.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To log end.")] = False,
     to_offset: Annotated[

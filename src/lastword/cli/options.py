@@ -20,6 +20,10 @@ StoreUrl = Annotated[
         help="The store: a folder, or postgresql://…",
     ),
 ]
+TopicName = Annotated[str, typer.Argument(help="The topic.")]
+Partition = Annotated[
+    int | None, typer.Option(min=0, show_default=False, help="Only this partition.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 SparkMaster = Annotated[

@@ -22,7 +22,7 @@ from lastword.cli.lines import (
     from_json,
     from_text,
 )
-from lastword.cli.options import StoreUrl, opened
+from lastword.cli.options import StoreUrl, TopicName, opened
 from lastword.cli.render import errors
 from lastword.consumer import Consumer
 from lastword.errors import FlushError, InvalidRecordError, LastwordError
@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.2
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: TopicName,
     line_format: LineFormat = Format.TEXT,
     separator: Separator = r"\t",
     null_marker: Annotated[
@@ -99,7 +99,7 @@ def _send(
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: TopicName,
     partition: Annotated[
         int | None, typer.Option(show_default=False, help="Only this one; else all.")
     ] = None,

@@ -22,7 +22,17 @@ from lastword.cli.lines import (
     in_text,
 )
 from lastword.cli.live import interrupt_on_signals, job_progress
-from lastword.cli.options import AsJson, DryRun, SparkConf, SparkMaster, StoreUrl, opened, pairs
+from lastword.cli.options import (
+    AsJson,
+    DryRun,
+    Partition,
+    SparkConf,
+    SparkMaster,
+    StoreUrl,
+    TopicName,
+    opened,
+    pairs,
+)
 from lastword.cli.render import bytes_progress, errors, show_json, show_line
 from lastword.erase import Receipt
 from lastword.files.root import translated
@@ -35,11 +45,6 @@ from lastword.words import in_bytes, in_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-TopicName = Annotated[str, typer.Argument(help="The topic.")]
-Partition = Annotated[
-    int | None, typer.Option(min=0, show_default=False, help="Only this partition.")
-]
 
 
 class StateFormat(StrEnum):

@@ -8,8 +8,8 @@ import typer
 
 from lastword.cli.options import AsJson, DryRun, StoreUrl, opened, pairs
 from lastword.cli.render import show_json, show_line, show_table
+from lastword.description import TopicDescription
 from lastword.model import Segment
-from lastword.topic import TopicDescription
 from lastword.words import in_bytes, in_time
 
 app = typer.Typer(help="Create, list, describe, delete topics.", no_args_is_help=True)
@@ -42,7 +42,7 @@ def create(
         if as_json:
             show_json({"name": name, "created": is_new, "partitions": topic.partitions})
         elif is_new:
-            policy = ",".join(sorted(topic.config.cleanup_policy)) or KEEP
+            policy = topic.config.policy or KEEP
             show_line(f"created topic {name}: {partitions} partition(s), {policy}")
         else:
             show_line(f"topic {name} exists already")

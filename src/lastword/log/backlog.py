@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lastword.files.parquet import FileReader
+from lastword.files.reader import FileReader
 from lastword.files.root import DataRoot
 from lastword.log.scan import Longs
 from lastword.model import LogFile

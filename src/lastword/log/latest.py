@@ -23,7 +23,7 @@ from lastword.catalog import queries
 from lastword.catalog.topics import store_settings
 from lastword.config import LONG_MAX
 from lastword.errors import BrokenFileError, ConflictError, UnknownTopicError
-from lastword.files.parquet import FileReader
+from lastword.files.reader import FileReader
 from lastword.foundation import Foundation
 from lastword.log.alive import Which, alive
 from lastword.log.pieces import chosen_batches
@@ -53,6 +53,23 @@ class Stretch:
         first_dirty = max(self.row.first_dirty, self.start)
         where = self.files[0].where if self.files else ""
         return Section(where, self.files, self.start, first_dirty, self.row.log_end)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The chosen rows of a row group, from an offset on."""
+
+    reader: FileReader
+    row_group: int
+    chosen: Bools
+    start: int
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        batches = list(chosen_batches(self.reader, self.row_group, columns, self.chosen))
+        table = self.reader.with_offsets(pa.Table.from_batches(batches).combine_chunks())
+        if self.start <= self.reader.file.base_offset:
+            return table
+        return table.slice(int(np.searchsorted(table["offset"].to_numpy(), self.start)))
 
 
 @dataclass(frozen=True)
@@ -168,24 +185,13 @@ class LastRecords:
                 if its is not None:
                     done -= reader.stored_bytes(row_group, KEY_COLUMNS)
                 if chosen.any():
-                    yield partial(
-                        self._read, reader, row_group, stored, (chosen, stretch.start, done)
-                    )
+                    wanted = _Rows(reader, row_group, chosen, stretch.start)
+                    yield partial(self._read, wanted, stored, done)
                 else:
                     self._progress(done)
 
-    def _read(
-        self,
-        reader: FileReader,
-        row_group: int,
-        stored: Sequence[str],
-        wanted: tuple[Bools, int, int],
-    ) -> pa.Table:
-        chosen, start, done = wanted
-        batches = list(chosen_batches(reader, row_group, stored, chosen))
-        table = reader.with_offsets(pa.Table.from_batches(batches).combine_chunks())
-        if start > reader.file.base_offset:
-            table = table.slice(int(np.searchsorted(table["offset"].to_numpy(), start)))
+    def _read(self, wanted: _Rows, stored: Sequence[str], done: int) -> pa.Table:
+        table = wanted.read(stored)
         self._progress(done)
         return table
 

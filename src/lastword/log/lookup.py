@@ -22,7 +22,7 @@ from lastword.catalog import cleaning, queries
 from lastword.config import LONG_MAX
 from lastword.errors import BrokenFileError
 from lastword.files.key_index import hash_of
-from lastword.files.parquet import FileReader
+from lastword.files.reader import FileReader
 from lastword.foundation import Foundation
 from lastword.log.records import to_records
 from lastword.log.scattered import rank

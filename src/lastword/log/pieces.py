@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lastword.config import LONG_MAX
-from lastword.files.parquet import FileReader
+from lastword.files.reader import FileReader
 from lastword.files.root import DataRoot
 from lastword.log.scan import Bools
 from lastword.model import LogFile

@@ -27,7 +27,8 @@ from lastword.errors import (
     OffsetOutOfRangeError,
     did_you_mean,
 )
-from lastword.files.parquet import HEADERS, TIMESTAMP, FileReader
+from lastword.files.parquet import HEADERS, TIMESTAMP
+from lastword.files.reader import FileReader
 from lastword.files.root import DataRoot
 from lastword.log.records import to_records
 from lastword.model import LogFile, Record, TopicRow

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lastword.config import LONG_MAX
 from lastword.errors import BooksError
-from lastword.files.parquet import FileReader
+from lastword.files.reader import FileReader
 from lastword.files.root import DataRoot
 from lastword.log.offset_map import OffsetMap, Shard, entry_bytes
 from lastword.model import LogFile

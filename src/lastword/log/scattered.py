@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lastword.config import LONG_MAX
-from lastword.files.parquet import FileReader
+from lastword.files.reader import FileReader
 from lastword.files.root import DataRoot
 from lastword.log.pieces import chosen_batches
 from lastword.log.scan import Bools
