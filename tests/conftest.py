@@ -6,10 +6,13 @@ import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from broker import BrokerError, broker
+from broker.jars import connector_jars
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
@@ -17,6 +20,7 @@ import lastword
 from lastword.store import Store
 from lastword.testing import ManualClock
 from tests.commands import Lastword, on_store
+from tests.kafka_client import Kafka
 
 ROOT = Path(__file__).parent.parent
 # Spark's Python workers find the functions of tests, wherever the session was started.
@@ -139,6 +143,21 @@ def spark() -> Iterator[SparkSession]:
     """The one Spark session of all tests."""
     from lastword.jobs.session import found_or_started
 
-    session = found_or_started("local[2]", is_quick=True)
+    jars: dict[str, str] = {}
+    with suppress(BrokerError):  # then the tests that need a broker are skipped, too
+        jars = {"spark.jars": connector_jars()}
+    session = found_or_started("local[2]", jars, is_quick=True)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A real Kafka broker, which cleans as soon as there is something to clean."""
+    pytest.importorskip("confluent_kafka", reason="no Kafka client here")
+    settings = {"log.cleaner.dedupe.buffer.size": "2097152", "log.cleaner.threads": "1"}
+    try:
+        with broker(settings=settings) as its:
+            yield Kafka(its)
+    except BrokerError as error:
+        pytest.skip(str(error))

@@ -488,7 +488,7 @@ class TestNeighbours:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as crash:
-            crash.setattr("lastword.catalog.commits._file_row", die)
+            crash.setattr("lastword.catalog.commits.file_row", die)
             with pytest.raises(KeyboardInterrupt):
                 clean(topic)
         assert len(list(topic.read(0))) == 12

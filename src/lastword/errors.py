@@ -17,6 +17,8 @@
     ├── NoOffsetError                 a group has committed nothing, and is not to choose itself
     ├── DataLossError                 records were dropped before a query had read them
     ├── MissedTombstonesError         deletions since a position are no longer known
+    ├── MirrorError                   a topic here and one in Kafka would not be the same
+    ├── KafkaError                    Kafka did not answer, or refused
     ├── PolicyViolationError          the topic's cleanup.policy forbids it
     ├── BrokenFileError               a file of the log is missing or corrupt
     ├── StaleWriterError              an exactly-once writer that another one has overtaken
@@ -179,6 +181,14 @@ class MissedTombstonesError(LastwordError):
             f"{where}: tombstones between offsets {offset} and {exact_from} have gone, so deletions "
             "may be missed; start over from latest(), or ask for changes with or_full=True"
         )
+
+
+class MirrorError(LastwordError):
+    """A topic here and its counterpart in Kafka would no longer be the same."""
+
+
+class KafkaError(LastwordError):
+    """A Kafka cluster did not answer, or refused."""
 
 
 class PolicyViolationError(LastwordError):

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from lastword.config import LONG_MAX, TopicConfig
-from lastword.errors import InvalidArgumentError, InvalidTopicError
+from lastword.errors import InvalidArgumentError, InvalidTopicError, MirrorError
 
 Header = tuple[str, bytes | None]
 
@@ -59,6 +59,15 @@ def valid_writer(writer: object, topic_id: int) -> Writer:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The Kafka topic that a topic mirrors, and that alone writes to it."""
+
+    cluster: str  # its id
+    topic: str
+    topic_id: str  # which a topic of the same name that is made anew does not have
+
+
+@dataclass(frozen=True)
 class TopicRow:
     """A topic as the catalog knows it, with its effective settings."""
 
@@ -67,6 +76,16 @@ class TopicRow:
     partitions: int
     config: TopicConfig
     is_scattered: bool = False  # keys may be in other partitions than their hash names
+    source: Source | None = None
+
+    def refuse_append(self) -> None:
+        """Raise if only its source may write to it."""
+        if self.source is not None:
+            raise MirrorError(
+                f"topic {self.name!r} mirrors {self.source.topic!r} of Kafka cluster "
+                f"{self.source.cluster}, so nothing else is appended to it; "
+                "'lastword mirror --release' makes it an ordinary topic"
+            )
 
     def delete_after_ms(self, now_ms: int) -> int:
         """When the bytes of a file that is retired now may go."""
@@ -91,6 +110,7 @@ class PartitionRow:
     failures: int = 0  # passes that failed in a row
     failure: str = ""
     retry_after_ms: int = 0
+    mirrored_ms: int | None = None  # when it last had all that its source had
 
     def is_claimed(self, now_ms: int) -> bool:
         return self.claim is not None and (self.claim_until_ms or 0) > now_ms
@@ -119,6 +139,20 @@ class StagedFile:
     partition: int
     facts: FileFacts
     has_strays: bool = False  # keys whose hash names another partition
+    base_offset: int | None = None  # of a mirrored file; others get theirs from the commit
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Offsets [start, end) of a partition, to be copied from Kafka to the end of the log here."""
+
+    topic_id: int
+    partition: int
+    position: int  # log end here; `start` is beyond it if Kafka no longer has what lies between
+    start: int
+    end: int
+    mirrored_ms: int  # when the copy last had all that Kafka had, if this one is done
+    may_miss_tombstones: bool = False
 
 
 @dataclass(frozen=True)

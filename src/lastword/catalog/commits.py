@@ -9,7 +9,8 @@ The story of an append, by what a crash after each step leaves:
 4. the caller is told                    the append, whole; a writer who gives its id and version
                                          asks again and gets the first answer
 
-A pass is committed likewise (the story: lastword.cleaner.run).
+A pass is committed likewise (the story: lastword.cleaner.run), and so is what a mirror has copied
+(lastword.kafka.mirror).
 
 Locks are taken in one order, settings → topic → writer or group → partitions by (topic, number) → what
 goes with them, so that two transactions cannot wait for each other.
@@ -20,28 +21,34 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
-from sqlalchemy import select, tuple_
+from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
 from lastword.catalog import queries, writers
 from lastword.catalog.cleaning import held, insert_pass
-from lastword.catalog.engine import Catalog, author
+from lastword.catalog.engine import Catalog
 from lastword.catalog.retired import at_most, refuse_condemned, retire
-from lastword.catalog.schema import commit, file, partition, pass_, topic
+from lastword.catalog.rows import (
+    file_row,
+    lock_partitions,
+    record_commit,
+    unknown,
+    update_partition,
+)
+from lastword.catalog.schema import file, partition, pass_, topic
 from lastword.config import TopicConfig
 from lastword.errors import (
     ConflictError,
     InvalidRecordError,
     OffsetOutOfRangeError,
-    UnknownTopicError,
 )
 from lastword.model import (
     AppendedRange,
     AppendResult,
-    FileFacts,
+    Copy,
     PartitionRow,
     StagedFile,
     TopicRow,
@@ -79,8 +86,10 @@ def commit_append(
             writers.lock(tx, by)
             if (done := writers.repeat_of(tx, by)) is not None:
                 return done
-        rows = _lock_partitions(tx, topics, sorted(by_partition))
+        rows = lock_partitions(tx, topics, sorted(by_partition))
         fresh = {t.id: queries.topic_row(tx, t.id, t.name) for t in topics}
+        for row in fresh.values():
+            row.refuse_append()
         _refuse_null_keys(fresh, staged)
         refuse_condemned(tx, [s.facts.path for s in staged])
         names = ",".join(sorted(t.name for t in topics))
@@ -93,6 +102,54 @@ def commit_append(
         if by is not None:
             writers.remember(tx, by, result, now_ms)
         return result
+
+
+def commit_mirror(
+    catalog: Catalog,
+    topics: Sequence[TopicRow],
+    copies: Sequence[Copy],
+    staged: Sequence[StagedFile],
+    now_ms: int,
+) -> None:
+    """Append what was copied from Kafka at its own offsets, over all partitions, all or nothing.
+
+    That log end still is where each copy was to begin makes it exactly once.
+    """
+    by_partition: dict[tuple[int, int], list[StagedFile]] = defaultdict(list)
+    for s in sorted(staged, key=lambda s: s.base_offset or 0):
+        by_partition[s.topic_id, s.partition].append(s)
+    with catalog.write() as tx:
+        _scatter(tx, sorted({s.topic_id for s in staged if s.has_strays}))
+        wanted = {(c.topic_id, c.partition): c for c in copies}
+        rows = lock_partitions(tx, topics, sorted(wanted))
+        fresh = {t.id: queries.topic_row(tx, t.id, t.name) for t in topics}
+        for t in topics:
+            if fresh[t.id].source != t.source:
+                raise ConflictError(f"topic {t.name!r} is no longer the mirror that it was")
+        refuse_condemned(tx, [s.facts.path for s in staged])
+        names = ",".join(sorted(t.name for t in topics))
+        commit_id = record_commit(tx, "mirror", names, now_ms)
+        for p in rows:
+            copy = wanted[p.topic_id, p.partition]
+            if p.log_end != copy.position:
+                where = f"{fresh[p.topic_id].name}-{p.partition}"
+                raise ConflictError(f"{where} was copied to {p.log_end} by another mirror")
+            changes = {"log_end": copy.end, "mirrored_ms": copy.mirrored_ms}
+            if p.mirrored_ms is None:  # the first copy begins where its source does
+                p = replace(p, log_end=copy.start, active_base=copy.start)  # noqa: PLW2901
+                changes |= {"log_start": copy.start, "first_dirty": copy.start}
+            if copy.may_miss_tombstones:
+                changes["exact_from"] = copy.end
+            its = by_partition[p.topic_id, p.partition]
+            _append_to(tx, fresh[p.topic_id], p, its, commit_id)
+            update_partition(tx, p, **changes)
+
+
+def note_mirrored(catalog: Catalog, topic_id: int, numbers: Sequence[int], at_ms: int) -> None:
+    """Note that at this time these partitions of a mirror had all that their source had."""
+    its = sa.and_(partition.c.topic_id == topic_id, partition.c.partition.in_(numbers))
+    with catalog.write() as tx:
+        tx.execute(partition.update().where(its).values(mirrored_ms=at_ms))
 
 
 def commit_roll(
@@ -108,13 +165,13 @@ def commit_roll(
     with catalog.write() as tx:
         found = tx.execute(query.order_by(partition.c.partition).with_for_update()).all()
         if not found:
-            raise _unknown(tx, of, number)
+            raise unknown(tx, of, number)
         rolled = [p for p in map(queries.partition_row, found) if p.active_first_ms is not None]
         if only_due:
             config = queries.topic_row(tx, of.id, of.name).config
             rolled = [p for p in rolled if is_due(p, config, now_ms)]
         for p in rolled:
-            _update(tx, p, active_base=p.log_end, active_bytes=0, active_first_ms=None)
+            update_partition(tx, p, active_base=p.log_end, active_bytes=0, active_first_ms=None)
         if rolled:
             record_commit(tx, "roll", of.name, now_ms)
         return [p.partition for p in rolled]
@@ -126,7 +183,7 @@ def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: i
     One that is higher already stays. At log end, an active segment with records is rolled.
     """
     with catalog.write() as tx:
-        (p,) = _lock_partitions(tx, [of], [(of.id, new.partition)])
+        (p,) = lock_partitions(tx, [of], [(of.id, new.partition)])
         config = queries.topic_row(tx, of.id, of.name).config
         if not config.is_delete or new.under not in (None, config):
             raise ConflictError(f"the settings of {of.name!r} were changed; nothing was dropped")
@@ -147,7 +204,7 @@ def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: i
             file.c.last_offset < log_start,
         )
         retire(tx, below, commit_id, of.delete_after_ms(now_ms))
-        _update(tx, p, **changes)
+        update_partition(tx, p, **changes)
         return log_start
 
 
@@ -160,7 +217,7 @@ def commit_clean(
     """
     began = time.perf_counter()
     with catalog.write() as tx:
-        (p,) = _lock_partitions(tx, [of], [(of.id, done.partition)])
+        (p,) = lock_partitions(tx, [of], [(of.id, done.partition)])
         fresh = queries.topic_row(tx, of.id, of.name)
         if p.claim != claim:
             raise ConflictError(f"{done.topic}-{p.partition} was taken over by another cleaner")
@@ -174,22 +231,12 @@ def commit_clean(
         first_dirty = max(done.end, p.log_start)
         exact_from = max(p.exact_from, swap.exact_from)
         moved = {"first_dirty": first_dirty, "exact_from": exact_from}
-        _update(tx, p, **moved, failures=0, failure="", retry_after_ms=0)
+        update_partition(tx, p, **moved, failures=0, failure="", retry_after_ms=0)
         for pass_id, first_tombstone in swap.first_tombstones.items():
             row = pass_.update().where(pass_.c.id == pass_id)
             tx.execute(row.values(first_tombstone=first_tombstone))
         done = replace(done, seconds={**done.seconds, "commit": time.perf_counter() - began})
         return replace(done, id=insert_pass(tx, of.id, done, commit_id))
-
-
-def record_commit(
-    tx: Connection, kind: str, topic_name: str | None, now_ms: int, detail: str = ""
-) -> int:
-    """The row that says what changed the log, when and by whom; its id."""
-    row = commit.insert().values(
-        kind=kind, topic=topic_name, created_ms=now_ms, by=author(), detail=detail
-    )
-    return int(tx.execute(row.returning(commit.c.id)).scalar_one())
 
 
 def _scatter(tx: Connection, topic_ids: Sequence[int]) -> None:
@@ -205,14 +252,16 @@ def _append_to(
     """Give the next offsets of one partition to its staged files, rolling where it is due."""
     active, log_end = ActiveSegment.of(p), p.log_end
     rows = []
-    for facts in (s.facts for s in staged):
+    for s in staged:
+        facts, base = s.facts, log_end if s.base_offset is None else s.base_offset
         if rolls_before(active, facts, of.config, seed=f"{of.id}/{p.partition}"):
             active = ActiveSegment(base=log_end, bytes=0, first_ms=None)
         active = active.grown_by(facts)
-        rows.append(_file_row(p, facts, active.base, log_end, commit_id))
-        log_end += facts.last_delta + 1
-    tx.execute(file.insert(), rows)
-    _update(
+        rows.append(file_row(p, facts, active.base, base, commit_id))
+        log_end = base + facts.last_delta + 1
+    if rows:
+        tx.execute(file.insert(), rows)
+    update_partition(
         tx,
         p,
         log_end=log_end,
@@ -237,7 +286,7 @@ def _swap(
     if (retired, moved) != (len(swap.retired), len(swap.moved)):
         raise ConflictError(f"files of {of.name}-{p.partition} were retired during the pass")
     added = [
-        _file_row(p, new.facts, new.segment_base, new.base_offset, commit_id) for new in swap.added
+        file_row(p, new.facts, new.segment_base, new.base_offset, commit_id) for new in swap.added
     ]
     if added:
         tx.execute(file.insert(), added)
@@ -250,44 +299,6 @@ def _refuse_new_groups(tx: Connection, p: PartitionRow, swap: Swap) -> None:
         raise ConflictError(f"consumer group {now[1]!r} came in, and holds tombstones back")
 
 
-def _file_row(
-    p: PartitionRow, facts: FileFacts, segment_base: int, base_offset: int, commit_id: int
-) -> dict[str, object]:
-    stored = asdict(facts)
-    last_offset = base_offset + stored.pop("last_delta")
-    return {
-        **stored,
-        "topic_id": p.topic_id,
-        "partition": p.partition,
-        "segment_base": segment_base,
-        "base_offset": base_offset,
-        "last_offset": last_offset,
-        "added_commit": commit_id,
-    }
-
-
-def _lock_partitions(
-    tx: Connection, topics: Sequence[TopicRow], wanted: Sequence[tuple[int, int]]
-) -> list[PartitionRow]:
-    """These (topic id, partition)s, locked, in order."""
-    found = tx.execute(
-        select(partition)
-        .where(tuple_(partition.c.topic_id, partition.c.partition).in_(wanted))
-        .order_by(partition.c.topic_id, partition.c.partition)
-        .with_for_update()
-    )
-    rows = [queries.partition_row(row) for row in found]
-    if missing := set(wanted) - {(p.topic_id, p.partition) for p in rows}:
-        topic_id, number = min(missing)
-        raise _unknown(tx, next(t for t in topics if t.id == topic_id), number)
-    return rows
-
-
-def _unknown(tx: Connection, of: TopicRow, number: int | None) -> UnknownTopicError:
-    is_there = tx.scalar(select(topic.c.id).where(topic.c.id == of.id)) is not None
-    return UnknownTopicError(of.name, number if is_there else None)
-
-
 def _refuse_null_keys(topics: dict[int, TopicRow], staged: Sequence[StagedFile]) -> None:
     for s in staged:
         if s.facts.null_keys and topics[s.topic_id].config.is_compact:
@@ -295,11 +306,3 @@ def _refuse_null_keys(topics: dict[int, TopicRow], staged: Sequence[StagedFile])
                 f"topic {topics[s.topic_id].name!r} became compacted during the append, which "
                 f"has {s.facts.null_keys} record(s) without a key; nothing was appended"
             )
-
-
-def _update(tx: Connection, p: PartitionRow, **values: int | str | None) -> None:
-    tx.execute(
-        partition.update()
-        .where(partition.c.topic_id == p.topic_id, partition.c.partition == p.partition)
-        .values(**values)
-    )

@@ -22,7 +22,7 @@ from lastword.catalog.schema import (
 )
 from lastword.config import topic_config as effective_config
 from lastword.errors import InvalidArgumentError, UnknownTopicError
-from lastword.model import FileFacts, LogFile, PartitionRow, Segment, TopicRow
+from lastword.model import FileFacts, LogFile, PartitionRow, Segment, Source, TopicRow
 
 _MOST_CONDITIONS = 200  # in one statement
 
@@ -48,6 +48,7 @@ def topics(catalog: Catalog) -> list[TopicRow]:
             partitions[row.id],
             effective_config(overrides[row.id], store),
             row.is_scattered,
+            _source(row.source),
         )
         for row in names
     ]
@@ -92,9 +93,9 @@ def topic_row(tx: Connection, topic_id: int, name: str) -> TopicRow:
     )
     if not partitions:
         raise UnknownTopicError(name)
-    is_scattered = tx.scalar(select(topic.c.is_scattered).where(topic.c.id == topic_id))
+    row = tx.execute(select(topic).where(topic.c.id == topic_id)).one()
     config = effective_config(topic_overrides(tx, topic_id), store_overrides(tx))
-    return TopicRow(topic_id, name, partitions, config, bool(is_scattered))
+    return TopicRow(topic_id, name, partitions, config, row.is_scattered, _source(row.source))
 
 
 def topic_overrides(tx: Connection, topic_id: int) -> dict[str, str]:
@@ -255,6 +256,10 @@ def deletable(catalog: Catalog, now_ms: int) -> list[tuple[str, int]]:
 
 def partition_row(row: Row[Any]) -> PartitionRow:
     return PartitionRow(**{f.name: getattr(row, f.name) for f in fields(PartitionRow)})
+
+
+def _source(stored: Mapping[str, str] | None) -> Source | None:
+    return None if stored is None else Source(**stored)
 
 
 def log_file(row: Row[Any], of: TopicRow) -> LogFile:

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 metadata = MetaData()
 
@@ -62,6 +62,7 @@ topic = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("created_ms", Long, nullable=False),
     Column("is_scattered", Boolean, nullable=False, default=False),  # keys may be in any partition
+    Column("source", JSON),  # the Kafka topic that it mirrors
     sqlite_autoincrement=True,  # a deleted topic's id never comes back
 )
 
@@ -90,6 +91,7 @@ partition = Table(
     Column("failures", Integer, nullable=False, default=0),  # passes that failed in a row
     Column("failure", Text, nullable=False, default=""),  # the last one's error
     Column("retry_after_ms", Long, nullable=False, default=0),
+    Column("mirrored_ms", Long),  # when it last had all that its source had
     quote=True,
 )
 
@@ -129,7 +131,7 @@ commit = Table(
     "commit",
     metadata,
     _serial(),
-    Column("kind", Text, nullable=False),  # append, roll, clean, expire, config, create, delete
+    Column("kind", Text, nullable=False),  # append, mirror, roll, clean, …
     Column("topic", Text),  # its name: the row outlives the topic
     Column("created_ms", Long, nullable=False),
     Column("by", Text, nullable=False),

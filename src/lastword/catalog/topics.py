@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import select
+from sqlalchemy import null, select
 from sqlalchemy.engine import Connection
 
 from lastword import config as settings
 from lastword.catalog import queries
-from lastword.catalog.commits import record_commit
 from lastword.catalog.engine import Catalog
 from lastword.catalog.retired import retire
+from lastword.catalog.rows import record_commit
 from lastword.catalog.schema import (
     file,
     partition,
@@ -23,14 +24,19 @@ from lastword.catalog.schema import (
     topic_config,
     writer,
 )
-from lastword.errors import InvalidTopicError, TopicExistsError, UnknownTopicError
-from lastword.model import TopicRow, valid_partition_count, valid_topic_name
+from lastword.errors import InvalidTopicError, MirrorError, TopicExistsError, UnknownTopicError
+from lastword.model import Source, TopicRow, valid_partition_count, valid_topic_name
 
 
 def create_topic(
-    catalog: Catalog, name: str, partitions: int, config: Mapping[str, object], now_ms: int
+    catalog: Catalog,
+    name: str,
+    partitions: int,
+    config: Mapping[str, object],
+    now_ms: int,
+    source: Source | None = None,
 ) -> TopicRow:
-    """A new topic."""
+    """A new topic; with a source, one that mirrors it."""
     valid_topic_name(name)
     valid_partition_count(partitions)
     with catalog.write() as tx:
@@ -39,8 +45,9 @@ def create_topic(
         overrides = _as_strings(config, valid)
         if tx.scalar(select(topic.c.id).where(topic.c.name == name)) is not None:
             raise TopicExistsError(name)
-        new = topic.insert().values(name=name, created_ms=now_ms).returning(topic.c.id)
-        topic_id = int(tx.execute(new).scalar_one())
+        stored = null() if source is None else asdict(source)
+        new = topic.insert().values(name=name, created_ms=now_ms, source=stored)
+        topic_id = int(tx.execute(new.returning(topic.c.id)).scalar_one())
         _set(tx, topic_config, {"topic_id": topic_id}, overrides)
         _insert_partitions(tx, topic_id, range(partitions))
         record_commit(tx, "create", name, now_ms, f"{partitions} partition(s)")
@@ -60,6 +67,16 @@ def add_partitions(catalog: Catalog, row: TopicRow, count: int, now_ms: int) -> 
         _insert_partitions(tx, row.id, range(now, count))
         tx.execute(topic.update().where(topic.c.id == row.id).values(is_scattered=True))
         record_commit(tx, "config", row.name, now_ms, f"{now} → {count} partitions")
+
+
+def release_topic(catalog: Catalog, row: TopicRow, now_ms: int) -> None:
+    """Make a mirror an ordinary topic, which takes appends."""
+    with catalog.write() as tx:
+        _lock_topic(tx, row)
+        if queries.topic_row(tx, row.id, row.name).source is None:
+            raise MirrorError(f"topic {row.name!r} is no mirror")
+        tx.execute(topic.update().where(topic.c.id == row.id).values(source=null()))
+        record_commit(tx, "config", row.name, now_ms, "no longer a mirror")
 
 
 def alter_topic(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lastword import __version__
-from lastword.cli import cleaning, configs, demo, groups, records, state, topics, upkeep
+from lastword.cli import cleaning, configs, demo, groups, kafka, records, state, topics, upkeep
 from lastword.cli.render import errors
 from lastword.errors import LastwordError
 
@@ -37,6 +37,8 @@ for command in (
     cleaning.passes,
     cleaning.metrics,
     cleaning.warm_up,
+    kafka.mirror,
+    kafka.publish,
     upkeep.expire,
     upkeep.gc,
     upkeep.check,

@@ -45,10 +45,11 @@ class SparkRunner:
         self._interrupted = threading.Event()
 
     @cached_property
-    def _session(self) -> SparkSession:
+    def session(self) -> SparkSession:
+        """The session, started if it has to be."""
         session = self._given() if callable(self._given) else self._given
         if not hasattr(session, "_jsc"):
-            raise SparkError("the cleaner needs a classic Spark session, not Spark Connect")
+            raise SparkError("this needs a classic Spark session, not Spark Connect")
         return session
 
     def interrupt(self) -> None:
@@ -58,23 +59,26 @@ class SparkRunner:
         """
         self._interrupted.set()
 
+    def _raise_if_interrupted(self) -> None:
+        if self._interrupted.is_set():
+            raise KeyboardInterrupt
+
     @property
     def tasks_at_once(self) -> int:
         """How many tasks Spark runs at the same time."""
-        if is_dead(self._session):
+        if is_dead(self.session):
             raise SparkError("Spark has gone away: its process ended, or its context was stopped")
-        return max(1, int(self._session.sparkContext.defaultParallelism))
+        return max(1, int(self.session.sparkContext.defaultParallelism))
 
     def run(self, step: str, work: Callable[[U], R], units: Sequence[U]) -> Outcome[R]:
         """Run the job. If Spark gives it up, each unit is tried alone: one may kill its worker."""
-        if self._interrupted.is_set():
-            raise KeyboardInterrupt
+        self._raise_if_interrupted()
         if not units:
             return Outcome(())
         try:
             return self._run(step, work, units)
         except SparkError as error:
-            if is_dead(self._session):
+            if is_dead(self.session):
                 raise
             if len(units) == 1:
                 return Outcome((Failure(str(error)),))
@@ -85,8 +89,8 @@ class SparkRunner:
     def _run(self, step: str, work: Callable[[U], R], units: Sequence[U]) -> Outcome[R]:
         tasks = packed(units, _TASKS_PER_SLOT * self.tasks_at_once)
         function = partial(_run_task, work, [[(i, units[i]) for i in task] for task in tasks])
-        with self._job(step) as job_ids:
-            source = self._session.range(0, len(tasks), 1, len(tasks))
+        with self.job(step) as job_ids:
+            source = self.session.range(0, len(tasks), 1, len(tasks))
             rows = source.mapInArrow(function, _SCHEMA).toArrow()
         results = dict(zip(rows["unit"].to_pylist(), rows["result"].to_pylist(), strict=True))
         if sorted(results) != list(range(len(units))):
@@ -94,9 +98,10 @@ class SparkRunner:
         return Outcome(tuple(pickle.loads(results[i]) for i in range(len(units))), tuple(job_ids))
 
     @contextmanager
-    def _job(self, step: str) -> Iterator[list[int]]:
+    def job(self, step: str) -> Iterator[list[int]]:
         """Everything in the block is one job group: watched, and cancelled if the block is left."""
-        context, group = self._session.sparkContext, f"lastword-{uuid.uuid4().hex}"
+        self._raise_if_interrupted()
+        context, group = self.session.sparkContext, f"lastword-{uuid.uuid4().hex}"
         job_ids: list[int] = []
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(step, group, done), daemon=True)
@@ -123,12 +128,12 @@ class SparkRunner:
 
     def _watch(self, step: str, group: str, done: threading.Event) -> None:
         """Report how many tasks have ended, until the job has."""
-        tracker = self._session.sparkContext.statusTracker()
+        tracker = self.session.sparkContext.statusTracker()
         while not done.wait(_POLL_SECONDS):
-            if is_dead(self._session):
+            if is_dead(self.session):
                 return
             if self._interrupted.is_set():
-                self._session.sparkContext.cancelJobGroup(group)
+                self.session.sparkContext.cancelJobGroup(group)
             jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
             numbers = [number for job in jobs if job is not None for number in job.stageIds]
             stages = [s for s in map(tracker.getStageInfo, numbers) if s is not None]

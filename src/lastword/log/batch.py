@@ -39,6 +39,7 @@ def checked(
     `keyless` is how many records without a key went before: they go round robin. Late records were
     within the bounds of time when they were sent, and are not measured again.
     """
+    topic.refuse_append()
     _refuse_null_keys(table, topic)
     table = table.set_column(1, GIVEN.field(1), _timestamps(table, topic, now_ms, is_late))
     partitions, has_strays = _partitions(table, topic, keyless)

@@ -1,7 +1,7 @@
 """Staging: write records that come in pieces into a file per partition, in bounded memory.
 
 For tasks, which do not know the catalog: what they stage, the driver commits. Records keep the order
-in which they came.
+in which they came; those with a column `offset`, which are mirrored, keep their offsets too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lastword.clock import Clock
 from lastword.errors import StorageError
@@ -32,6 +33,7 @@ class _Partition:
     gathered: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
     writer: FileWriter | None = None
+    base_offset: int | None = None  # of that file, if its records have offsets already
     has_strays: bool = False
     open: ExitStack = field(default_factory=ExitStack)
 
@@ -88,11 +90,20 @@ class Staging:
             codec = partition.topic.config.compression_type
             self._paths.append(path)
             partition.writer = partition.open.enter_context(new_file(self._root, path, codec))
-        partition.writer.add(pa.concat_tables(partition.gathered))
+        partition.writer.add(self._with_deltas(partition, pa.concat_tables(partition.gathered)))
         self._gathered_bytes -= partition.bytes
         partition.gathered, partition.bytes = [], 0
         if partition.writer.bytes >= partition.topic.config.segment_bytes:
             self._close(partition)
+
+    @staticmethod
+    def _with_deltas(partition: _Partition, rows: pa.Table) -> pa.Table:
+        if "offset" not in rows.column_names:
+            return rows
+        if partition.base_offset is None:
+            partition.base_offset = rows["offset"][0].as_py()
+        deltas = pc.subtract(rows["offset"], partition.base_offset)
+        return rows.append_column("offset_delta", deltas)
 
     def _close(self, partition: _Partition) -> None:
         if partition.writer is not None:
@@ -103,9 +114,10 @@ class Staging:
                     partition.number,
                     partition.writer.facts,
                     partition.has_strays,
+                    partition.base_offset,
                 )
             )
-            partition.writer = None
+            partition.writer = partition.base_offset = None
 
 
 def _by_partition(records: pa.Table) -> Iterator[tuple[int, pa.Table]]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bench.broker import STOCK, Broker, BrokerError, broker
+from broker import STOCK, Broker, BrokerError, broker
+
 from lastword.topic import Topic
 
 if TYPE_CHECKING:

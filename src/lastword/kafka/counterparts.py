@@ -1,0 +1,152 @@
+"""Topics of a cluster and their copies here: which are wanted, whether they belong together.
+
+A copy that is missing is made, with the partitions and the settings of its source. One that is another
+topic's, or that of a topic which was deleted and made anew, is not touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lastword.catalog import queries, topics
+from lastword.errors import InvalidArgumentError, LastwordError, MirrorError
+from lastword.foundation import Foundation
+from lastword.kafka.cluster import Cluster, KafkaTopic
+from lastword.kafka.plan import Standing, Trouble
+from lastword.kafka.settings import taken_over
+from lastword.model import Source, TopicRow, valid_topic_name
+
+MOST_OFFSETS = 5_000_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is mirrored, and how."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None  # for whole names; topics that are made later are found too
+    prefix: str = ""  # of the names here
+    settings: Mapping[str, str] = field(default_factory=dict)  # instead of Kafka's
+    most_offsets: int = MOST_OFFSETS  # in a round
+    allow_loss: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.names) == (self.pattern is not None):
+            raise InvalidArgumentError("say what to mirror: topics, or a pattern for their names")
+        if self.most_offsets < 1:
+            raise InvalidArgumentError(f"a round copies 1 offset or more, not {self.most_offsets}")
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            raise InvalidArgumentError(
+                f"pattern {self.pattern!r} is no regular expression: {error}"
+            ) from None
+
+    def is_match(self, name: str) -> bool:
+        return self.pattern is not None and re.fullmatch(self.pattern, name) is not None
+
+
+class Counterparts:
+    """A look at both sides. What was made is in `remarks`, what cannot be copied in `troubles`."""
+
+    def __init__(self, base: Foundation, cluster: Cluster, cluster_id: str, wanted: Wanted) -> None:
+        self._base, self._cluster, self._wanted = base, cluster, wanted
+        self._cluster_id = cluster_id
+        self.remarks: list[str] = []
+        self.troubles: list[Trouble] = []
+
+    def standings(self) -> list[Standing]:
+        """All partitions of the wanted topics, here and in Kafka."""
+        copies = {row.id: (row, topic) for row, topic in self._copies()}
+        rows = queries.partitions_of(self._base.catalog, [row for row, _ in copies.values()])
+        places = {}
+        for p in rows:
+            _, topic = copies[p.topic_id]
+            if p.partition < topic.partitions:
+                places[topic.name, p.partition] = p
+        bounds = self._cluster.bounds(places) if places else {}
+        return [
+            Standing(copies[p.topic_id][0], p, bounds[where], _tombstones_ms(copies[p.topic_id][1]))
+            for where, p in places.items()
+        ]
+
+    def _copies(self) -> list[tuple[TopicRow, KafkaTopic]]:
+        names: Iterable[str] = self._wanted.names
+        if self._wanted.pattern is not None:
+            names = [name for name in self._cluster.names() if self._wanted.is_match(name)]
+        found = self._cluster.topics(names, with_settings=True)
+        here = {t.name: t for t in queries.topics(self._base.catalog)}
+        for name in sorted(self._missing(set(found), here)):
+            self.troubles.append(Trouble(name, f"no such topic at {self._cluster.bootstrap}"))
+        copies = []
+        for topic in found.values():
+            try:
+                copies.append((self._copy_of(topic, here), topic))
+            except LastwordError as error:
+                self.troubles.append(Trouble(topic.name, str(error)))
+        return copies
+
+    def _missing(self, found: set[str], here: Mapping[str, TopicRow]) -> set[str]:
+        """Topics that were asked for, or mirrored before, and are not in Kafka."""
+        if self._wanted.pattern is None:
+            return set(self._wanted.names) - found
+        sources = {name: row.source for name, row in here.items() if row.source is not None}
+        before = {
+            source.topic
+            for name, source in sources.items()
+            if source.cluster == self._cluster_id and name == self._wanted.prefix + source.topic
+        }
+        return {name for name in before - found if self._wanted.is_match(name)}
+
+    def _copy_of(self, topic: KafkaTopic, here: Mapping[str, TopicRow]) -> TopicRow:
+        name = self._wanted.prefix + topic.name
+        source = Source(self._cluster_id, topic.name, topic.id)
+        row = here.get(name) or self._made(name, topic, source)
+        _refuse_other(row, source)
+        if topic.partitions > row.partitions:
+            topics.add_partitions(self._base.catalog, row, topic.partitions, self._base.clock())
+            self.remarks.append(f"{name} has {topic.partitions} partitions now, as in Kafka")
+            return queries.topic_named(self._base.catalog, name)
+        return row
+
+    def _made(self, name: str, topic: KafkaTopic, source: Source) -> TopicRow:
+        valid_topic_name(name)
+        taken = taken_over(topic, self._wanted.settings)
+        row = topics.create_topic(
+            self._base.catalog, name, topic.partitions, taken.settings, self._base.clock(), source
+        )
+        policy = row.config.policy or "empty"
+        self.remarks.append(
+            f"made {name}: {topic.partitions} partition(s), cleanup.policy={policy}"
+        )
+        self.remarks += [f"{name} does not take over {why}" for why in taken.left.values()]
+        return row
+
+
+def _refuse_other(row: TopicRow, source: Source) -> None:
+    """Raise if the topic here is not the copy of that one."""
+    if row.source == source:
+        return
+    if row.source is None:
+        raise MirrorError(
+            f"topic {row.name!r} is there already, and is no mirror; mirror under another name "
+            "with --prefix, or delete it"
+        )
+    if (row.source.cluster, row.source.topic) != (source.cluster, source.topic):
+        raise MirrorError(
+            f"topic {row.name!r} mirrors {row.source.topic!r} of Kafka cluster {row.source.cluster}, "
+            f"not {source.topic!r} of {source.cluster}; mirror it under another name with --prefix"
+        )
+    raise MirrorError(
+        f"topic {source.topic!r} was deleted in Kafka and made anew: its id is {source.topic_id}, the "
+        f"copy's is {row.source.topic_id}. Delete the copy to mirror the new one, or keep it with "
+        "--release and mirror the new one with --prefix"
+    )
+
+
+def _tombstones_ms(topic: KafkaTopic) -> int | None:
+    if "compact" not in topic.settings["cleanup.policy"].value:
+        return None
+    return int(topic.settings["delete.retention.ms"].value)

@@ -1,0 +1,192 @@
+"""The mirror: rounds that copy what Kafka has and the store has not.
+
+The story of a round, by what a crash after each step leaves:
+
+1. topics and partitions are made as in Kafka    empty topics, which the next round fills
+2. tasks stage what the plan says                orphans, which `gc` finds
+3. one transaction appends it, at Kafka's offsets, where log end is still what the plan saw
+                                                 the copy, whole; the next round goes on from there
+
+Log end here is the position in Kafka: there is no other note of it that could differ. Two mirrors of
+one topic do not disturb each other: one of them finds log end moved, and its round changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lastword.catalog import queries, topics
+from lastword.catalog.commits import commit_mirror, note_mirrored
+from lastword.errors import CatalogError, LastwordError, StorageError
+from lastword.foundation import Foundation
+from lastword.jobs.spark import SparkRunner
+from lastword.kafka.cluster import Cluster
+from lastword.kafka.copy_task import SCHEMA, CopyTask, staged_files
+from lastword.kafka.counterparts import Counterparts, Wanted
+from lastword.kafka.plan import Standing, Trouble, judged, plan, too_late
+from lastword.model import Copy, StagedFile
+
+_NOTED_EVERY_MS = 60_000
+
+Place = tuple[int, int]  # topic id and partition
+Staged = Mapping[Place, Sequence[StagedFile]]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A partition after a round."""
+
+    topic: str
+    partition: int
+    records: int  # that this round copied
+    log_end: int
+    lag: int  # offsets that Kafka had more, when the round began
+
+
+@dataclass(frozen=True)
+class MirrorRound:
+    """What a round did."""
+
+    partitions: tuple[Copied, ...]
+    troubles: tuple[Trouble, ...]
+    remarks: tuple[str, ...]  # about topics that were made, and settings they could not take
+    bytes: int
+    seconds: float
+
+    @property
+    def records(self) -> int:
+        return sum(p.records for p in self.partitions)
+
+    @property
+    def lag(self) -> int:
+        return sum(p.lag for p in self.partitions)
+
+
+class Mirror:
+    """Copies topics of a Kafka cluster into a store, a round at a time."""
+
+    def __init__(
+        self, base: Foundation, cluster: Cluster, runner: SparkRunner, wanted: Wanted
+    ) -> None:
+        self._base, self._cluster, self._runner, self._wanted = base, cluster, runner, wanted
+        self._cluster_id = cluster.id()
+
+    def round(self) -> MirrorRound:
+        """Copy what Kafka has now, or as much of it as a round may."""
+        began, looked_ms = time.perf_counter(), self._base.clock()
+        both = Counterparts(self._base, self._cluster, self._cluster_id, self._wanted)
+        standings = {(s.topic.id, s.row.partition): s for s in both.standings()}
+        planned = plan(
+            list(standings.values()),
+            looked_ms,
+            self._wanted.most_offsets,
+            allow_loss=self._wanted.allow_loss,
+        )
+        staged = self._staged(standings, planned.copies)
+        copies = [judged(copy, staged[_place(copy)]) for copy in planned.copies]
+        done = [c for c in copies if self._wanted.allow_loss or not c.may_miss_tombstones]
+        late = [too_late(standings[_place(c)], looked_ms) for c in copies if c not in done]
+        self._discard([f for c in copies if c not in done for f in staged[_place(c)]])
+        self._commit(standings, done, staged)
+        self._note(standings.values(), looked_ms)
+        return MirrorRound(
+            _after(standings, done, staged),
+            (*both.troubles, *planned.troubles, *late),
+            tuple(both.remarks),
+            sum(f.facts.bytes for c in done for f in staged[_place(c)]),
+            time.perf_counter() - began,
+        )
+
+    def _staged(self, standings: Mapping[Place, Standing], copies: Sequence[Copy]) -> Staged:
+        """What Spark has copied, by partition."""
+        staged: dict[Place, list[StagedFile]] = defaultdict(list)
+        if not (wanted := [c for c in copies if c.end > c.start]):
+            return staged
+        of = {s.topic.id: s.topic for s in standings.values()}
+        names = {t.id: t.source.topic for t in of.values() if t.source is not None}
+        task = CopyTask(self._base.root, {names[c.topic_id]: of[c.topic_id] for c in wanted})
+        with self._runner.job("mirror"):
+            rows = (
+                self._runner.session.read.format("kafka")
+                .options(**self._cluster.source_options, **_ranges(names, wanted))
+                .option("kafka.isolation.level", "read_committed")
+                .option("includeHeaders", "true")
+                .load()
+            )
+            for file in staged_files(rows.mapInArrow(task, SCHEMA).toArrow()):
+                staged[file.topic_id, file.partition].append(file)
+        return staged
+
+    def _commit(
+        self, standings: Mapping[Place, Standing], done: Sequence[Copy], staged: Staged
+    ) -> None:
+        if not done:
+            return
+        files = [f for copy in done for f in staged[_place(copy)]]
+        rows = {c.topic_id: standings[_place(c)].topic for c in done}
+        try:
+            commit_mirror(self._base.catalog, list(rows.values()), done, files, self._base.clock())
+        except CatalogError:
+            raise  # whether it was committed is not known: `gc` finds the files if not
+        except LastwordError:
+            self._discard(files)
+            raise
+
+    def _note(self, standings: Iterable[Standing], looked_ms: int) -> None:
+        """Partitions with nothing to copy were complete, too; noted now and then."""
+        complete = defaultdict(list)
+        for s in standings:
+            since = looked_ms - (s.row.mirrored_ms or 0)
+            if s.kafka.end == s.row.log_end and since >= _NOTED_EVERY_MS:
+                complete[s.topic.id].append(s.row.partition)
+        for topic_id, numbers in complete.items():
+            note_mirrored(self._base.catalog, topic_id, numbers, looked_ms)
+
+    def _discard(self, files: Sequence[StagedFile]) -> None:
+        with suppress(StorageError):  # `gc` finds what cannot be deleted
+            self._base.root.delete([f.facts.path for f in files])
+
+
+def release(base: Foundation, name: str) -> None:
+    """Make a mirror an ordinary topic: Kafka is no longer its source, and it takes appends."""
+    topics.release_topic(base.catalog, queries.topic_named(base.catalog, name), base.clock())
+
+
+def _place(copy: Copy) -> Place:
+    return copy.topic_id, copy.partition
+
+
+def _ranges(names: Mapping[int, str], copies: Iterable[Copy]) -> dict[str, str]:
+    """The partitions and offsets to read, as Spark's Kafka source takes them."""
+    assigned: dict[str, list[int]] = defaultdict(list)
+    starts: dict[str, dict[str, int]] = defaultdict(dict)
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for copy in copies:
+        name = names[copy.topic_id]
+        assigned[name].append(copy.partition)
+        starts[name][str(copy.partition)] = copy.start
+        ends[name][str(copy.partition)] = copy.end
+    return {
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
+
+
+def _after(
+    standings: Mapping[Place, Standing], done: Sequence[Copy], staged: Staged
+) -> tuple[Copied, ...]:
+    """Every partition, with what the round has changed of it."""
+    ends = {_place(copy): copy.end for copy in done}
+    found = []
+    for place, s in standings.items():
+        records = sum(f.facts.records for f in staged[place]) if place in ends else 0
+        log_end = ends.get(place, s.row.log_end)
+        lag = max(0, s.kafka.end - max(log_end, s.kafka.start))
+        found.append(Copied(s.topic.name, s.row.partition, records, log_end, lag))
+    return tuple(found)

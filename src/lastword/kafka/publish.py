@@ -1,0 +1,200 @@
+"""Publish: fill a Kafka topic from a store, a round at a time.
+
+How far it has come is a consumer group's committed offset, one group for each topic in Kafka, so that
+it is seen with `lastword groups` and tombstones wait for it. The story of a round, by what a crash after
+each step leaves:
+
+1. the topic is made in Kafka, and the group begins at log start    nothing was sent
+2. Spark's Kafka sink sends the round's records                     some of them, once or more
+3. the group commits                                                the next round goes on from there
+
+So a record is sent once, or again after a crash: no more than a round's are. In a compacted topic the
+last record of every key is the right one all the same: each partition is sent in order.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from lastword.catalog import groups, queries
+from lastword.catalog.topics import describe_topic
+from lastword.errors import MirrorError
+from lastword.foundation import Foundation
+from lastword.jobs.spark import SparkRunner
+from lastword.kafka.cluster import Cluster, KafkaTopic
+from lastword.kafka.counterparts import MOST_OFFSETS
+from lastword.kafka.plan import GO_ON
+from lastword.kafka.settings import handed_over
+from lastword.model import PartitionRow, TopicRow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader
+
+
+class View(StrEnum):
+    """Which records are sent."""
+
+    LOG = "log"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """What is sent, and where."""
+
+    topic: str
+    to: str = ""  # its name in Kafka; the same if empty
+    view: View = View.LOG
+    tombstones: bool = True
+    most_offsets: int = MOST_OFFSETS  # in a round
+    allow_loss: bool = False
+    is_append: bool = False  # even if the topic in Kafka has records already
+
+
+@dataclass(frozen=True)
+class PublishRound:
+    """What a round sent: the offsets of each partition, and how many are left."""
+
+    sent: Mapping[int, tuple[int, int]]
+    lag: int
+    seconds: float
+
+
+class Publisher:
+    """Sends what the topic has now. `url` is that of the store, for Spark's tasks."""
+
+    def __init__(
+        self,
+        base: Foundation,
+        url: str,
+        cluster: Cluster,
+        runner: SparkRunner,
+        asked: Publishing,
+    ) -> None:
+        self._base, self._url, self._cluster, self._runner = base, url, cluster, runner
+        self._asked = asked
+        self._topic = queries.topic_named(base.catalog, asked.topic)
+        self.remarks: list[str] = []
+        self._to = self._target()
+        self.group = f"publish:{cluster.id()}:{self._to.id}"
+        rows = queries.partitions(base.catalog, self._topic)
+        self._starts = {row.partition: row.log_start for row in rows}
+        self._ends = {row.partition: row.log_end for row in rows}
+        self._begin()
+
+    def round(self) -> PublishRound:
+        """Send the next records, and commit."""
+        began = time.perf_counter()
+        done = self._committed()
+        unfilled = [n for n, at in done.items() if at <= self._starts[n] < self._ends[n]]
+        if self._asked.view is View.LATEST and unfilled:
+            sent = {n: (done[n], self._ends[n]) for n in unfilled[: self._runner.tasks_at_once]}
+            rows = self._latest
+        else:
+            sent, rows = self._next(done), self._log
+        if sent:
+            with self._runner.job("publish"):
+                self._send(rows(sent))
+            self._commit({number: end for number, (_, end) in sent.items()})
+        left = {n: self._ends[n] - sent.get(n, (0, at))[1] for n, at in done.items()}
+        return PublishRound(sent, sum(left.values()), time.perf_counter() - began)
+
+    def _target(self) -> KafkaTopic:
+        """The topic in Kafka; made if it is missing."""
+        name = self._asked.to or self._topic.name
+        if (found := self._cluster.topics([name])) == {}:
+            settings = handed_over(describe_topic(self._base.catalog, self._topic))
+            self._cluster.create_topic(name, self._topic.partitions, settings)
+            self.remarks.append(f"made {name} in Kafka: {self._topic.partitions} partition(s)")
+            while (found := self._cluster.topics([name])) == {}:  # until all brokers know of it
+                time.sleep(0.1)
+        if found[name].partitions != self._topic.partitions:
+            self.remarks.append(
+                f"{name} has {found[name].partitions} partition(s) in Kafka and "
+                f"{self._topic.partitions} here: keys are partitioned anew"
+            )
+        return found[name]
+
+    def _begin(self) -> None:
+        """Commit log start for partitions that were never sent, unless others have written there."""
+        known = self._known()
+        if not known and not self._asked.is_append:
+            bounds = self._cluster.bounds((self._to.name, n) for n in range(self._to.partitions))
+            if any(b.end > b.start for b in bounds.values()):
+                raise MirrorError(
+                    f"topic {self._to.name!r} in Kafka has records already, which were not sent from "
+                    "here; give another name with --to, or --append to send ours after them"
+                )
+        if new := {n: at for n, at in self._starts.items() if n not in known}:
+            self._commit(new)
+
+    def _known(self) -> dict[int, int]:
+        """How far the group has come."""
+        rows = groups.committed(self._base.catalog, self.group)
+        return {row.partition: row.offset for row in rows if row.topic == self._topic.name}
+
+    def _committed(self) -> dict[int, int]:
+        """How far the group has come, if it has missed nothing."""
+        known = self._known()
+        for row in queries.partitions(self._base.catalog, self._topic):
+            if row.partition in known and not self._asked.allow_loss:
+                _refuse_loss(self._topic, row, known[row.partition])
+        return {n: max(at, self._starts[n]) for n, at in known.items() if n in self._starts}
+
+    def _next(self, done: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """The offsets of each partition that a round sends of the log."""
+        left = {n: self._ends[n] - at for n, at in done.items() if self._ends[n] > at}
+        total = sum(left.values())
+        share = min(1.0, self._asked.most_offsets / total) if total else 1.0
+        return {n: (done[n], done[n] + max(1, int(share * some))) for n, some in left.items()}
+
+    def _latest(self, sent: Mapping[int, tuple[int, int]]) -> DataFrame:
+        return self._source(sent).option("view", "latest").load()
+
+    def _log(self, sent: Mapping[int, tuple[int, int]]) -> DataFrame:
+        """The records in order: a task for each partition."""
+        bounds = [{str(n): at[i] for n, at in sent.items()} for i in (0, 1)]
+        starts, ends = (json.dumps({self._topic.name: its}) for its in bounds)
+        fails = str(not self._asked.allow_loss).lower()
+        options = {"startingOffsets": starts, "endingOffsets": ends, "failOnDataLoss": fails}
+        frame = self._source(sent).options(**options).load()
+        by_partition = frame.repartition(len(sent), "partition")
+        return by_partition.sortWithinPartitions("partition", "offset")
+
+    def _source(self, sent: Mapping[int, tuple[int, int]]) -> DataFrameReader:
+        assigned = json.dumps({self._topic.name: list(sent)})
+        reader = self._runner.session.read.format("lastword").option("store", self._url)
+        return reader.option("assign", assigned).option("includeHeaders", "true")
+
+    def _send(self, frame: DataFrame) -> None:
+        columns = ["key", "value", "headers"]
+        if self._to.partitions == self._topic.partitions:
+            columns.append("partition")
+        if not self._asked.tombstones:
+            frame = frame.where("value IS NOT NULL OR key IS NULL")
+        sink = frame.select(*columns).write.format("kafka").options(**self._cluster.source_options)
+        sink.option("topic", self._to.name).option("includeHeaders", "true").save()
+
+    def _commit(self, offsets: Mapping[int, int]) -> None:
+        places = {(self._topic.id, number): at for number, at in offsets.items()}
+        groups.note(self._base.catalog, self.group, places, self._base.clock())
+
+
+def _refuse_loss(topic: TopicRow, row: PartitionRow, at: int) -> None:
+    """Raise if what follows the position is no longer all there."""
+    where = f"{topic.name}-{row.partition}"
+    if at < row.log_start:
+        raise MirrorError(
+            f"{where}: retention has dropped offsets {at} to {row.log_start - 1} before they were "
+            f"sent; {GO_ON}"
+        )
+    if row.log_start < at < row.exact_from:
+        raise MirrorError(
+            f"{where}: tombstones between offsets {at} and {row.exact_from} have gone before they were "
+            f"sent, so deleted keys may live on in Kafka; {GO_ON}"
+        )
