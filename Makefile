@@ -3,12 +3,21 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check docs lock bench clean
+.PHONY: demo test soak check docs lock bench bench-kafka kafka kafka-stop clean
 demo: $(READY)
 	$(BIN)/lastword demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+soak: $(READY)
+	LASTWORD_SOAK=5 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+kafka: $(READY)
+	$(BIN)/python -m broker start
+
+kafka-stop: $(READY)
+	$(BIN)/python -m broker stop
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -22,6 +31,9 @@ docs: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m bench
+
+bench-kafka: $(READY)
+	$(BIN)/python -m bench kafka
 
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --no-emit-index-url --universal --python-version 3.11 \

@@ -29,6 +29,7 @@ from lastword.files.root import DataRoot
 from lastword.log.offset_map import OffsetMap, Shard
 from lastword.model import FileFacts, LogFile
 from lastword.passes import REASONS, Horizon
+from tests.soak import times
 
 Row = tuple[bytes | None, bytes | None]  # key and value; the offset is its place in the log
 NOW = 1_000
@@ -237,7 +238,7 @@ rows = st.tuples(
 logs = st.lists(st.lists(rows, min_size=1, max_size=30), min_size=1, max_size=5)
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=times(500))
 @given(logs, st.floats(0, 1), st.booleans(), st.integers(200, 20_000), st.integers(1, 3))
 def test_any_log_with_any_map_and_any_shards(
     tmp_path_factory: pytest.TempPathFactory,

@@ -32,6 +32,7 @@ from lastword.model import PartitionRow, Segment, TopicRow
 from lastword.passes import Horizon, PartitionState, Pass
 from lastword.testing import InProcess, ManualClock
 from tests.reference import ReferenceLog, Row
+from tests.soak import times
 from tests.test_cleaner import Interfering
 
 PARTITIONS = 2
@@ -246,7 +247,7 @@ def _nothing_is_lost(history: list[Row], found: list[Row], log_start: int) -> No
 
 def test_the_cleaner_against_the_reference() -> None:
     run_state_machine_as_test(
-        CleanerMachine, settings=settings(max_examples=40, stateful_step_count=40)
+        CleanerMachine, settings=settings(max_examples=times(30), stateful_step_count=40)
     )
 
 
@@ -279,7 +280,7 @@ def states(draw: Callable[..., Any]) -> PartitionState:
     )
 
 
-@settings(max_examples=3_000)
+@settings(max_examples=times(2000))
 @given(states(), MILLIS, st.integers(1, 10_000), st.booleans())
 def test_any_plan_keeps_the_rules(
     state: PartitionState, now_ms: int, map_bytes: int, force: bool

@@ -37,6 +37,7 @@ from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from tests.conftest import postgres_store_url
 from tests.notation import clean, live_paths, write
+from tests.soak import times
 
 
 def offsets(records: list[lastword.Record]) -> list[tuple[int | None, int | None]]:
@@ -628,7 +629,7 @@ def test_shares_are_fair(
         max_size=25,
     )
 )
-@settings(max_examples=40)
+@settings(max_examples=times(30))
 def test_any_history(history: list[tuple[str, int]]) -> None:
     """Whoever dies: what was committed was polled, and all that is left of the log is polled."""
     clock = ManualClock()

@@ -30,6 +30,7 @@ from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
 from tests.notation import clean, live_paths, write
+from tests.soak import times
 
 ADDRESS_BOOK = [
     ("1001", "4 Privet Dr"),
@@ -359,7 +360,7 @@ class TestGet:
 
 class TestKeyIndex:
     @given(st.lists(st.one_of(st.none(), st.binary(max_size=3)), max_size=2_000))
-    @settings(max_examples=50)
+    @settings(max_examples=times(30))
     def test_every_key_is_found(self, keys: list[bytes | None]) -> None:
         writer = KeyIndexWriter()
         writer.add(pa.chunked_array([pa.array(keys, pa.binary())]))
@@ -458,7 +459,7 @@ steps = st.lists(
 
 
 @given(steps, st.integers(1, 3))
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 def test_any_history(history: list[object], partitions: int) -> None:
     """Latest, get and changes are exact at every moment, or say that they cannot be."""
     clock = ManualClock()
@@ -512,7 +513,7 @@ strays = st.lists(
         st.one_of(strays, st.sampled_from(["clean", "wait", "refresh", "delete"])), max_size=12
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=times(15))
 def test_any_history_of_strays(history: list[object]) -> None:
     """Whatever partitions and times records have, all ways to ask give the same answer."""
     clock = ManualClock()

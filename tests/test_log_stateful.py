@@ -21,6 +21,7 @@ import lastword
 from lastword.errors import OffsetOutOfRangeError
 from lastword.testing import ManualClock
 from tests.reference import ReferenceLog
+from tests.soak import times
 
 PARTITIONS = 2
 RETENTION_MS = 1_000
@@ -131,5 +132,5 @@ class LogMachine(RuleBasedStateMachine):
 
 def test_the_log_is_the_reference_log() -> None:
     run_state_machine_as_test(
-        LogMachine, settings=settings(max_examples=60, stateful_step_count=30)
+        LogMachine, settings=settings(max_examples=times(35), stateful_step_count=30)
     )

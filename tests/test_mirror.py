@@ -18,6 +18,7 @@ from broker.jars import connector_jars
 from pyspark.sql import SparkSession
 
 import lastword
+from lastword.catalog.commits import commit_mirror
 from lastword.clock import system_clock
 from lastword.errors import (
     ConflictError,
@@ -37,6 +38,7 @@ from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from tests.commands import on_store
 from tests.kafka_client import Kafka, Message, days_ago
+from tests.soak import times
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 86_400_000}
 
@@ -357,18 +359,16 @@ class TestExactlyOnce:
     def test_two_mirrors_of_one_topic(
         self, kafka: Kafka, store: Store, mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from lastword.kafka import mirror
-
         name = kafka.create(2)
         kafka.produce(name, messages(40))
-        commit = mirror.commit_mirror
+        where = "lastword.kafka.mirror.commit_mirror"
 
         def late(*args: Any) -> None:
-            monkeypatch.setattr(mirror, "commit_mirror", commit)
+            monkeypatch.setattr(where, commit_mirror)
             mirrored(store, name)  # the other one is quicker
-            commit(*args)
+            commit_mirror(*args)
 
-        monkeypatch.setattr(mirror, "commit_mirror", late)
+        monkeypatch.setattr(where, late)
         with pytest.raises(ConflictError, match="by another mirror"):
             mirrored(store, name)
         same(kafka, store, name)
@@ -384,7 +384,7 @@ class TestExactlyOnce:
         writer.start()
         try:
             seen = 0
-            for _ in range(int(os.environ.get("LASTWORD_KILLS") or 1)):
+            for _ in range(times(1)):
                 command = _mirror_command(kafka, name, url, "--max-offsets-per-round", "100")
                 process = subprocess.Popen(
                     command, start_new_session=True, stderr=subprocess.DEVNULL

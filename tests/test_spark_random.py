@@ -23,6 +23,7 @@ from lastword.testing import ManualClock
 from lastword.topic import Topic
 from tests.conftest import new_store
 from tests.notation import clean
+from tests.soak import times
 from tests.spark_door import Row, arrow_rows, in_log, read_here, texts
 
 KEYS = st.sampled_from("abcde")
@@ -67,7 +68,7 @@ def latest(found: list[Row]) -> list[Row]:
     return sorted(row for row in last.values() if row[4] is not None)
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 @given(LOG, st.data())
 def test_any_part_of_any_log(steps: list[Any], data: st.DataObject) -> None:
     with a_store(steps) as (store, topic, _):
@@ -86,7 +87,7 @@ def test_any_part_of_any_log(steps: list[Any], data: st.DataObject) -> None:
         assert read_here(store, subscribe="t", **options) == wanted
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 @given(LOG, st.one_of(st.none(), st.integers(1, 5)), st.sampled_from([1_048_577, 128 << 20]))
 def test_latest_is_exact_whatever_was_cleaned(
     steps: list[Any], fewest: int | None, map_bytes: int
@@ -147,7 +148,7 @@ LIVE = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 @given(LOG, LIVE, st.one_of(st.none(), st.integers(1, 6)), st.sampled_from(["earliest", "latest"]))
 def test_a_stream_sees_every_last_word_in_order_once(
     before: list[Any], live: list[Any], most: int | None, where: str
@@ -183,7 +184,7 @@ def test_a_stream_sees_every_last_word_in_order_once(
             assert all(row[2] >= begin[row[1]] for row in query.seen)
 
 
-@settings(max_examples=40)
+@settings(max_examples=times(25))
 @given(LOG, st.integers(1, 9))
 def test_portions_are_counted_in_live_records(steps: list[Any], most: int) -> None:
     """Full portions, as far as that can be shared, though most offsets may be gone."""

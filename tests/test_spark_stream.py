@@ -25,6 +25,7 @@ from lastword.store import Store
 from lastword.topic import Topic
 from tests.conftest import postgres_store_url
 from tests.notation import clean, shown, write
+from tests.soak import times
 from tests.spark_door import refused, texts
 from tests.test_cleaner_spark import _workers
 
@@ -302,8 +303,8 @@ def _forget_last_commit(checkpoint: Path) -> bool:
     return True
 
 
-def test_kill_it_twenty_times(local: Store, streams: Streams) -> None:
-    """Five queries, four times each, while a writer writes: Python workers, of tasks, plans and commits,
+def test_kill_it_ten_times(local: Store, streams: Streams) -> None:
+    """Five queries, twice each, while a writer writes: Python workers, of tasks, plans and commits,
     are killed, queries stopped, and Spark's note of a batch taken away, at random. Nothing is lost,
     nothing doubled."""
     source = local.create_topic("in", 3)
@@ -321,7 +322,7 @@ def test_kill_it_twenty_times(local: Store, streams: Streams) -> None:
     random_ = random.Random(5)
     killed = forgotten = 0
     try:
-        for _ in range(4):
+        for _ in range(times(2)):
             frame = streams.source(subscribe="in")
             queries = [streams.start(frame, o.name, topic=o.name) for o in outs]
             until(lambda all_=queries: sum(bool(_batches(q)) for q in all_) > 2)  # type: ignore[misc]
@@ -343,7 +344,7 @@ def test_kill_it_twenty_times(local: Store, streams: Streams) -> None:
         for p in range(3):
             written = [(r.key, r.value) for r in source.read(p)]
             assert [(r.key, r.value) for r in out.read(p)] == written
-    assert (killed >= 6, forgotten >= 5) == (True, True), (killed, forgotten)
+    assert (killed >= 3, forgotten >= 2) == (True, True), (killed, forgotten)
 
 
 def _batches(query: StreamingQuery) -> list[Any]:

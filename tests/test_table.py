@@ -29,6 +29,7 @@ from lastword.table import Change, Table
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
 from tests.notation import clean, write
+from tests.soak import times
 
 
 @pytest.fixture(params=["memory", "snapshot"])
@@ -435,7 +436,7 @@ moves = st.one_of(
 
 
 @given(st.lists(moves, max_size=20), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=times(40))
 def test_any_history(history: list[object], is_kept: bool) -> None:
     """After a refresh a table is what latest says, whatever has happened since the last one."""
     clock = ManualClock()
