@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import cleaner, flips, log, spark, state
+from bench import cleaner, flips, kafka, log, mirror, spark, state
 from bench.reference_set import SCALE
 
 BENCHMARKS = {
@@ -24,6 +24,8 @@ BENCHMARKS = {
         cleaner.cleaner,
         spark.spark,
         state.state,
+        kafka.kafka,
+        mirror.mirror,
     )
 }
 

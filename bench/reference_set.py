@@ -28,12 +28,14 @@ CONFIG = {
 _TEXT = np.frombuffer(b'{"street":"Baker Street","city":"London","n":1}' * 40, np.uint8)
 
 
-def fill(store: Store, name: str = "reference", *, by_hash: bool = False) -> Topic:
+def fill(
+    store: Store, name: str = "reference", *, by_hash: bool = False, codec: str = "lz4"
+) -> Topic:
     """A topic with the reference set, every segment rolled.
 
     Its records name their partitions, as other cleaners were given them; `by_hash`, their keys do.
     """
-    topic = store.create_topic(name, PARTITIONS, CONFIG)
+    topic = store.create_topic(name, PARTITIONS, CONFIG | {"compression.type": codec})
     for segment in range(SEGMENTS):
         seed = segment * PARTITIONS
         if by_hash:

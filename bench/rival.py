@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from broker import STOCK, Broker, BrokerError, broker
-
+from broker.client import Kafka
 from lastword.topic import Topic
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 _NAME = "rival"
 _FILLER = b"filler"
-_DAY_MS = 86_400_000
-_CLEAN_SECONDS = 300
+DAY_MS = 86_400_000
 _MESSAGES = 10_000  # at a time
 # By default, a consumer whose queue is full (100,000 messages or 64 MB) fetches nothing for a second.
 UNPAUSED = {"fetch.queue.backoff.ms": 10}
@@ -85,48 +84,13 @@ class Rival:
         All but the active segment is. Segments roll by the records' time, so each partition gets
         one record more, which is much younger: it rolls them.
         """
-        from confluent_kafka import Producer
-        from confluent_kafka.admin import AdminClient
-        from confluent_kafka.cimpl import NewTopic
-
-        admin = AdminClient({"bootstrap.servers": self._its.bootstrap})
-        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
-        new = NewTopic(_NAME, self._topic.partitions, 1, config=config)
-        admin.create_topics([new])[_NAME].result()
-        settings = {"linger.ms": 20, "max.in.flight": 1}  # one, so that they keep their order
-        producer = Producer({"bootstrap.servers": self._its.bootstrap, **settings})
-        now_ms = int(time.time() * 1000)
-
-        def produce(partition: int, key: bytes, value: bytes | None, stamp_ms: int) -> None:
-            while True:
-                try:
-                    return producer.produce(_NAME, value, key, partition, timestamp=stamp_ms)
-                except BufferError:  # its queue is full
-                    producer.poll(0.1)
-
-        for partition in range(self._topic.partitions):
-            for batch in self._topic.read(partition, columns=["key", "value"]).batches():
-                for key, value in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-                    produce(partition, key, value, now_ms - 30 * _DAY_MS)
-        producer.flush()
-        for partition in range(self._topic.partitions):
-            produce(partition, _FILLER, b"", now_ms - 20 * _DAY_MS)
-        producer.flush()
-        self._wait_until_clean()
-
-    def _wait_until_clean(self) -> None:
-        """Until the broker has compacted all that is ours."""
-        ends = {(_NAME, str(n)): str(end) for n, (_, end) in self._topic.offsets().items()}
-        checkpoint = self._its.data / "cleaner-offset-checkpoint"
-        deadline = time.monotonic() + _CLEAN_SECONDS
-        while True:
-            lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
-            rows = [line.split() for line in lines if line.startswith(f"{_NAME} ")]
-            if {(name, partition): end for name, partition, end in rows} == ends:
-                return
-            if time.monotonic() > deadline:
-                raise BrokerError(f"Kafka's cleaner was not done after {_CLEAN_SECONDS} s")
-            time.sleep(0.05)
+        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+        Kafka(self._its).create(self._topic.partitions, config, _NAME)
+        numbers, now_ms = range(self._topic.partitions), int(time.time() * 1000)
+        produce(self._its, _NAME, pieces(self._topic), now_ms - 30 * DAY_MS)
+        produce(self._its, _NAME, fillers(numbers), now_ms - 20 * DAY_MS)
+        ends = {(_NAME, n): end for n, (_, end) in self._topic.offsets().items()}
+        Kafka(self._its).wait_until_cleaned(ends)
 
     def _consumer(self, settings: Mapping[str, int]) -> Consumer:
         """A new consumer, set at the beginning."""
@@ -137,3 +101,38 @@ class Rival:
         numbers = range(self._topic.partitions)
         consumer.assign([TopicPartition(_NAME, number, OFFSET_BEGINNING) for number in numbers])
         return consumer
+
+
+Piece = tuple[int, list[bytes], list[bytes | None]]  # a partition, keys, values
+
+
+def pieces(topic: Topic) -> Iterator[Piece]:
+    """The records of a topic."""
+    for number in range(topic.partitions):
+        for batch in topic.read(number, columns=["key", "value"]).batches():
+            keys, values = (column.to_pylist() for column in batch.columns)
+            yield number, keys, values
+
+
+def fillers(numbers: Iterable[int]) -> Iterator[Piece]:
+    """A record for each partition, of a key that no other has."""
+    return ((number, [_FILLER], [b""]) for number in numbers)
+
+
+def produce(
+    its: Broker, name: str, records: Iterable[Piece], stamp_ms: int, codec: str = "none"
+) -> None:
+    """Send the records, which keep their order, and wait until they are there."""
+    from confluent_kafka import Producer
+
+    settings = {"linger.ms": 20, "max.in.flight": 1, "compression.type": codec}
+    producer = Producer({"bootstrap.servers": its.bootstrap, **settings})
+    for number, keys, values in records:
+        for key, value in zip(keys, values, strict=True):
+            while True:
+                try:
+                    producer.produce(name, value, key, number, timestamp=stamp_ms)
+                    break
+                except BufferError:  # its queue is full
+                    producer.poll(0.1)
+    producer.flush()

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from broker import BrokerError
 
 import lastword
 from bench import reference_set
 from bench.reference_set import KEY_BYTES, PARTITIONS, SCALE, SEGMENT_RECORDS, SEGMENTS
 from bench.rival import UNPAUSED, Rival, rival
+from broker import BrokerError
 from lastword.store import Store
 from lastword.testing import InProcess
 from lastword.topic import Topic

@@ -11,18 +11,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from broker import BrokerError, broker
-from broker.jars import connector_jars
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import lastword
+from broker import BrokerError, broker
+from broker.client import Kafka
+from broker.jars import connector_jars
 from lastword.jobs import archive
 from lastword.jobs.session import java_binary
 from lastword.store import Store
 from lastword.testing import ManualClock
 from tests.commands import Lastword, on_store
-from tests.kafka_client import Kafka
 
 ROOT = Path(__file__).parent.parent
 # Spark's Python workers find the functions of tests, wherever the session was started.

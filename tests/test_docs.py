@@ -18,10 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from broker.jars import connector_jars
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN_PAGES = [p for p in PAGES if "```python" in p.read_text() or "```console" in p.read_text()]
 NOT_RUN = ("pip install", "make ")
+BROKER = "KAFKA_BOOTSTRAP_SERVERS"
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 CHECKER = doctest.OutputChecker()
@@ -39,8 +42,13 @@ def _timeless(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", RUN_PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(tmp_path)
+    if BROKER in page.read_text():
+        monkeypatch.setenv("LASTWORD_KAFKA_JARS", connector_jars())
+        monkeypatch.setenv(BROKER, request.getfixturevalue("kafka").bootstrap)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, object] = {}
     printed = None
@@ -58,6 +66,8 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def run_console(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
+        if command.startswith(f"export {BROKER}="):
+            continue  # ours is elsewhere
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             monkeypatch.setenv(name, value)

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from broker.client import Kafka, Message
 from lastword.catalog import queries
 from lastword.cleaner.choose import Asked
 from lastword.cleaner.run import Cleaner
@@ -34,7 +35,6 @@ from lastword.partitioner import partition_for
 from lastword.store import Store
 from lastword.testing import InProcess
 from lastword.topic import Topic
-from tests.kafka_client import Kafka, Message
 
 SCENARIOS, PHASES = 240, 3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from broker.jars import connector_jars
 from pyspark.sql import SparkSession
 
 import lastword
+from broker.client import Kafka, Message, days_ago
+from broker.jars import connector_jars
 from lastword.catalog.commits import commit_mirror
 from lastword.clock import system_clock
 from lastword.errors import (
@@ -34,10 +37,10 @@ from lastword.kafka.counterparts import Wanted
 from lastword.kafka.mirror import Mirror, MirrorRound, release
 from lastword.kafka.publish import Publisher, Publishing, PublishRound, View
 from lastword.opening import open_store
+from lastword.partitioner import partition_for
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from tests.commands import on_store
-from tests.kafka_client import Kafka, Message, days_ago
 from tests.soak import times
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 86_400_000}
@@ -561,6 +564,18 @@ class TestPublish:
         assert {k: v for k, v in state.items() if v is not None} == {
             r.key: r.value for r in local.topic("narrow").latest()
         }
+
+    def test_keys_land_where_javas_producer_puts_them(
+        self, kafka: Kafka, local: Store, published: Published
+    ) -> None:
+        random_, partitions = random.Random(12), 17
+        keys = list({random_.randbytes(random_.randrange(0, 40)) for _ in range(10_000)})
+        local.create_topic("keys").append([(key, b"") for key in keys])
+        other = kafka.create(partitions)
+        published(local, "keys", to=other)
+        found = {m.key: number for number, its in kafka.read(other).items() for m in its}
+        ours = partition_for(pa.array(keys, pa.binary()), partitions)
+        assert found == dict(zip(keys, ours, strict=True))
 
     def test_records_of_others_are_not_mixed_with(
         self, kafka: Kafka, local: Store, published: Published

@@ -39,7 +39,13 @@ if TYPE_CHECKING:
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 BootstrapServers = Annotated[
-    str, typer.Option("--bootstrap-servers", help="Brokers of the cluster, host:port,….")
+    str,
+    typer.Option(
+        "--bootstrap-servers",
+        envvar="KAFKA_BOOTSTRAP_SERVERS",
+        show_default=False,
+        help="Brokers of the cluster, host:port,….",
+    ),
 ]
 CommandConfig = Annotated[
     Path | None,
@@ -52,6 +58,7 @@ CommandConfig = Annotated[
 Packages = Annotated[
     str | None,
     typer.Option(
+        envvar="LASTWORD_KAFKA_PACKAGES",
         show_default=False,
         help="Spark's Kafka source as Maven coordinates; else that of this Spark's version.",
     ),
@@ -59,7 +66,9 @@ Packages = Annotated[
 Jars = Annotated[
     str | None,
     typer.Option(
-        show_default=False, help="Spark's Kafka source as jar files, separated by commas, instead."
+        envvar="LASTWORD_KAFKA_JARS",
+        show_default=False,
+        help="Spark's Kafka source as jar files, separated by commas, instead.",
     ),
 ]
 AllowLoss = Annotated[

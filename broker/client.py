@@ -1,4 +1,4 @@
-"""A Kafka broker from a test's point of view: topics, records in, records out, what its cleaner did."""
+"""A broker with its clients: topics, records in, records out, what its cleaner has done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker import Broker
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -18,10 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
+from broker import Broker
 from lastword.model import Header
 
 _DAY_MS = 86_400_000
-_WAIT_SECONDS = 60
+_WAIT_SECONDS = 120
 _QUIET: dict[str, str | int | float | bool] = {"log_level": 0}
 
 
