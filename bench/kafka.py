@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import lastword
 from bench import reference_set
@@ -136,8 +137,8 @@ def _ours(url: Path, _codec: str, cores: int) -> list[Run]:
 def _measured(url: str, master: str) -> list[Run]:
     """In that process: a small pass, then both."""
     found_or_started(master, is_quick=False)
-    with lastword.open(f"{url}-small") as small:
-        small.create_topic("t").append([(f"k{i % 9}", "v") for i in range(999)])
+    with TemporaryDirectory() as folder, lastword.open(folder) as small:
+        small.create_topic("t", PARTITIONS).append([(f"k{i % 9}", "v") for i in range(999)])
         small.clean(force=True)
     with lastword.open(url) as store:
         first = _pass(store)

@@ -21,7 +21,7 @@ from pathlib import Path
 from broker.jars import BrokerError, broker_jars
 from lastword.jobs.session import java_binary
 
-__all__ = ["QUICK", "STOCK", "Broker", "BrokerError", "broker", "start", "stop"]
+__all__ = ["QUICK", "STOCK", "Broker", "BrokerError", "broker", "is_up", "start", "stop"]
 
 QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # up in 2 s, slow later
 STOCK = (  # as Kafka's own scripts start it
@@ -83,22 +83,21 @@ def broker(
     its = start(flags, settings)
     try:
         yield its
-        if not _is_alive(its.pid):
+        if not is_up(its):
             raise BrokerError(f"Kafka's broker ended by itself; its log is {its.log}")
-    except BrokerError:
-        stop(its, keep_log=True)
-        raise
     except BaseException:
-        stop(its)
+        stop(its, keep_log=True)
         raise
     stop(its)
 
 
-def start(flags: Sequence[str] = QUICK, settings: Mapping[str, str] | None = None) -> Broker:
-    """A broker that is up, in a folder of its own; it runs until it is stopped."""
+def start(
+    flags: Sequence[str] = QUICK, settings: Mapping[str, str] | None = None, port: int = 0
+) -> Broker:
+    """A broker that is up, in a folder of its own; it runs until it is stopped. Port 0 is any."""
     jars = broker_jars()
     folder = Path(tempfile.mkdtemp(prefix="lastword-kafka-"))
-    port = _configured(folder, settings or {})
+    port = _configured(folder, settings or {}, port)
     config = str(folder / "server.properties")
     java = [java_binary(), *flags, "-cp", f"{jars}/*"]
     java.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
@@ -121,30 +120,30 @@ def start(flags: Sequence[str] = QUICK, settings: Mapping[str, str] | None = Non
 def stop(its: Broker, *, keep_log: bool = False) -> None:
     """End it, and delete its folder; or all of it but the log."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
+        if is_up(its):
             os.kill(its.pid, number)
         deadline = time.monotonic() + _STOP_SECONDS
-        while _is_alive(its.pid) and time.monotonic() < deadline:
+        while is_up(its) and time.monotonic() < deadline:
             time.sleep(0.05)
     shutil.rmtree(its.data if keep_log else its.folder, ignore_errors=True)
 
 
-def _is_alive(pid: int) -> bool:
+def is_up(its: Broker) -> bool:
+    """Whether its process is alive, and is a broker: numbers of processes come again."""
     with suppress(ChildProcessError):  # it may be a child of ours, which must be asked about
-        os.waitpid(pid, os.WNOHANG)
+        os.waitpid(its.pid, os.WNOHANG)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return str(its.folder).encode() in Path(f"/proc/{its.pid}/cmdline").read_bytes()
+    except OSError:
         return False
-    return True
 
 
-def _configured(folder: Path, settings: Mapping[str, str]) -> int:
+def _configured(folder: Path, settings: Mapping[str, str], port: int) -> int:
     """Write server.properties; the port for clients."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
+        for each, wanted in zip(sockets, (port, 0), strict=True):
+            each.bind(("127.0.0.1", wanted))
         port, controller = (each.getsockname()[1] for each in sockets)
     clients, controllers = f"PLAINTEXT://127.0.0.1:{port}", f"127.0.0.1:{controller}"
     all_ = {

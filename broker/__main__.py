@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from broker import Broker, BrokerError, start, stop
+from broker import Broker, BrokerError, is_up, start, stop
 
 _NOTE = Path(__file__).parent.parent / ".cache" / "kafka" / "running.json"
 
@@ -14,11 +14,11 @@ _NOTE = Path(__file__).parent.parent / ".cache" / "kafka" / "running.json"
 def main(words: list[str]) -> int:
     try:
         match words:
-            case ["start"] if _NOTE.exists():
-                print(f"a broker was started before: {_noted().bootstrap}; stop it first")
+            case ["start"] if _NOTE.exists() and is_up(_noted()):
+                print(f"a broker runs already: {_noted().bootstrap}; stop it first")
                 return 1
             case ["start"]:
-                its = start()
+                its = _started()
                 note = {"bootstrap": its.bootstrap, "folder": str(its.folder), "pid": its.pid}
                 _NOTE.write_text(json.dumps(note))
                 print(f"Kafka runs: --bootstrap-servers {its.bootstrap} (pid {its.pid}, {its.log})")
@@ -34,6 +34,14 @@ def main(words: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _started() -> Broker:
+    """At Kafka's own port, unless it is taken."""
+    try:
+        return start(port=9092)
+    except OSError:
+        return start()
 
 
 def _noted() -> Broker:

@@ -88,13 +88,25 @@ class Kafka:
         return {e.name: e.value for e in future.result().values() if not e.is_default}
 
     def alter(self, name: str, changes: Mapping[str, object]) -> None:
+        now = self.settings(name)
         entries = [
             ConfigEntry(k, str(v), incremental_operation=AlterConfigOpType.SET)
             for k, v in changes.items()
+            if now.get(k) != str(v)
         ]
+        if not entries:
+            return
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        told = f"Updating topic {name} with new configuration"
+        before = self.its.log.read_text().count(told)
         for future in self._admin.incremental_alter_configs([resource]).values():
             future.result()
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while (
+            self.its.log.read_text().count(told) <= before
+        ):  # the broker hears of it a little later
+            assert time.monotonic() < deadline, f"{name} was not altered"
+            time.sleep(0.01)
 
     def partitions(self, name: str) -> int:
         return len(self._admin.list_topics(name).topics[name].partitions)
@@ -146,6 +158,7 @@ class Kafka:
         """All that partitions have, from their beginning."""
         numbers = range(self.partitions(name)) if partitions is None else partitions
         settings = {"group.id": "reader", "enable.partition.eof": True, "enable.auto.commit": False}
+        settings["fetch.wait.max.ms"] = 20  # the end is told when a fetch brings nothing
         consumer = Consumer({**self._address, **settings, "auto.offset.reset": "earliest"})
         consumer.assign([TopicPartition(name, n, 0) for n in numbers])
         found: dict[int, list[Message]] = {n: [] for n in numbers}

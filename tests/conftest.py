@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -15,14 +16,19 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import lastword
-from broker import BrokerError, broker
+from broker import BrokerError, start, stop
 from broker.client import Kafka
-from broker.jars import connector_jars
+from broker.jars import broker_jars, connector_jars
 from lastword.jobs import archive
 from lastword.jobs.session import java_binary
+from lastword.jobs.spark import SparkRunner
+from lastword.kafka.cluster import Cluster
+from lastword.kafka.counterparts import Wanted
+from lastword.kafka.mirror import Mirror, MirrorRound
 from lastword.store import Store
 from lastword.testing import ManualClock
 from tests.commands import Lastword, on_store
+from tests.kafka_door import Mirrored
 
 ROOT = Path(__file__).parent.parent
 # Spark's Python workers find the functions of tests, wherever the session was started.
@@ -172,12 +178,32 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[Kafka]:
-    """A real Kafka broker, which cleans as soon as there is something to clean."""
+def cluster(kafka: Kafka, spark: SparkSession) -> Iterator[Cluster]:
+    """The broker, as Spark sees it."""
+    with Cluster(spark, kafka.bootstrap) as opened:
+        yield opened
+
+
+@pytest.fixture
+def mirrored(cluster: Cluster, spark: SparkSession) -> Mirrored:
+    """A round of a mirror, for a store and its topics."""
+
+    def call(store: Store, *names: str, **wanted: Any) -> MirrorRound:
+        return Mirror(store.base, cluster, SparkRunner(spark), Wanted(names, **wanted)).round()
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    """A real Kafka broker, which cleans as soon as there is something to clean. After a failure its log
+    is kept."""
     pytest.importorskip("confluent_kafka", reason="no Kafka client here")
     settings = {"log.cleaner.dedupe.buffer.size": "2097152", "log.cleaner.threads": "1"}
     try:
-        with broker(settings=settings) as its:
-            yield Kafka(its)
+        broker_jars()
     except BrokerError as error:
         pytest.skip(str(error))
+    its = start(settings=settings)
+    yield Kafka(its)
+    stop(its, keep_log=bool(request.session.testsfailed))

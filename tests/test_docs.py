@@ -47,8 +47,8 @@ def test_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if BROKER in page.read_text():
-        monkeypatch.setenv("LASTWORD_KAFKA_JARS", connector_jars())
         monkeypatch.setenv(BROKER, request.getfixturevalue("kafka").bootstrap)
+        monkeypatch.setenv("LASTWORD_KAFKA_JARS", connector_jars())
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, object] = {}
     printed = None

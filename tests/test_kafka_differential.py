@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -228,7 +227,6 @@ def _let_kafka_clean(kafka: Kafka, played: Sequence[Played]) -> None:
     kafka.wait_until_cleaned(expected)
     for its in played:
         its.hold(1)
-    time.sleep(0.3)  # until the broker has heard of it
 
 
 def test_null_keys_are_refused_by_both(kafka: Kafka, local: Store) -> None:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.config import topic_config
-from lastword.kafka.cluster import Bounds, KafkaSetting, KafkaTopic
-from lastword.kafka.plan import Standing, judged, plan, too_late
+from lastword.kafka.cluster import Bounds, KafkaSetting
+from lastword.kafka.plan import Standing, Times, judged, plan, too_late
 from lastword.kafka.settings import handed_over, taken_over
 from lastword.model import FileFacts, PartitionRow, StagedFile, TopicRow
 from lastword.store import Store
@@ -59,14 +59,20 @@ def test_losses() -> None:
 
 
 def test_late_copies_may_miss_tombstones() -> None:
+    def is_taken(s: Standing, records: int, read_ms: int = NOW_MS) -> bool:
+        (copy,) = plan([s], NOW_MS, 1000).copies
+        return not judged(copy, s, staged(records), Times(NOW_MS, read_ms)).may_miss_tombstones
+
     late = standing(0, 10, log_end=4, mirrored_ms=NOW_MS - HOUR_MS - 1)
-    (copy,) = plan([late], NOW_MS, 1000).copies
-    assert copy.may_miss_tombstones
-    assert not judged(copy, staged(6)).may_miss_tombstones  # nothing is missing at all
-    assert judged(copy, staged(5)).may_miss_tombstones
-    assert "was complete 1 h ago" in too_late(late, NOW_MS).sentence
-    (in_time,) = plan([standing(0, 10, 4, NOW_MS - HOUR_MS)], NOW_MS, 1000).copies
-    assert not in_time.may_miss_tombstones
+    assert is_taken(late, 6)  # nothing is missing at all
+    assert not is_taken(late, 5)
+    assert "was complete 1 h ago" in too_late(late, Times(NOW_MS, NOW_MS)).sentence
+    in_time = standing(0, 10, log_end=4, mirrored_ms=NOW_MS - HOUR_MS)
+    assert is_taken(in_time, 5)
+    assert not is_taken(in_time, 5, read_ms=NOW_MS + 1)  # while it was read
+    new = standing(0, 10, mirrored_ms=None)
+    assert is_taken(new, 5, read_ms=NOW_MS + HOUR_MS)
+    assert not is_taken(new, 5, read_ms=NOW_MS + HOUR_MS + 1)
 
 
 def test_a_copy_is_complete_when_it_has_all() -> None:
@@ -94,26 +100,25 @@ def test_shares(partitions: list[tuple[int, int, int]], most: int) -> None:
         its = standings[copy.partition]
         assert its.kafka.start <= copy.start == copy.position < copy.end <= its.kafka.end
     copied = sum(c.end - c.start for c in planned.copies)
-    assert copied <= max(most, len(planned.copies))  # each one gets on
+    assert copied <= most + len(planned.copies)  # each one gets on
     lag = sum(standings[c.partition].lag for c in planned.copies)
     assert lag > most or copied == lag
 
 
-def kafka_topic(**settings: tuple[str, bool]) -> KafkaTopic:
-    its = {k.replace("_", "."): KafkaSetting(*v) for k, v in settings.items()}
-    return KafkaTopic("t", "id", 1, its)
+def kafka_settings(**settings: tuple[str, bool]) -> dict[str, KafkaSetting]:
+    return {k.replace("_", "."): KafkaSetting(*v) for k, v in settings.items()}
 
 
 def test_settings_from_kafka() -> None:
-    topic = kafka_topic(
+    theirs = kafka_settings(
         cleanup_policy=("delete", True), segment_bytes=("1073741824", True),
         retention_ms=("5", False), segment_ms=("0", False), compression_type=("producer", False),
         min_insync_replicas=("2", False),
     )  # fmt: skip
-    taken = taken_over(topic, {})
+    taken = taken_over(theirs, {})
     assert taken.settings == {"cleanup.policy": "delete", "retention.ms": "5"}
     assert list(taken.left) == ["segment.ms"]  # out of our bounds
-    instead = taken_over(topic, {"retention.ms": "-1", "segment.ms": "7"})
+    instead = taken_over(theirs, {"retention.ms": "-1", "segment.ms": "7"})
     assert instead.settings["retention.ms"] == "-1"
     assert instead.left == {}
 

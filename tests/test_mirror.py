@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-import lastword
 from broker.client import Kafka, Message, days_ago
 from broker.jars import connector_jars
+from lastword.catalog import queries
 from lastword.catalog.commits import commit_mirror
 from lastword.clock import system_clock
 from lastword.errors import (
@@ -35,67 +33,15 @@ from lastword.jobs.spark import SparkRunner
 from lastword.kafka.cluster import Cluster
 from lastword.kafka.counterparts import Wanted
 from lastword.kafka.mirror import Mirror, MirrorRound, release
-from lastword.kafka.publish import Publisher, Publishing, PublishRound, View
 from lastword.opening import open_store
-from lastword.partitioner import partition_for
+from lastword.spark.options import Options
+from lastword.spark.rows import schema_for
+from lastword.spark.stream import StreamReader
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from tests.commands import on_store
+from tests.kafka_door import COMPACT, Mirrored, messages, same, shown
 from tests.soak import times
-
-COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 86_400_000}
-
-
-@pytest.fixture(scope="module")
-def cluster(kafka: Kafka, spark: SparkSession) -> Iterator[Cluster]:
-    with Cluster(spark, kafka.bootstrap) as opened:
-        yield opened
-
-
-Mirrored = Callable[..., MirrorRound]
-
-
-@pytest.fixture
-def mirrored(cluster: Cluster, spark: SparkSession) -> Mirrored:
-    """A round of a mirror, for a store and a topic."""
-
-    def call(store: Store, *names: str, **wanted: Any) -> MirrorRound:
-        return Mirror(store.base, cluster, SparkRunner(spark), Wanted(names, **wanted)).round()
-
-    return call
-
-
-def messages(count: int, first: int = 0) -> list[Message]:
-    """Records of nine keys, with headers, tombstones and times of their own."""
-    now_ms = system_clock() - 1_000_000
-    return [
-        Message(
-            b"k%d" % (i % 9),
-            None if i % 7 == 3 else b"v%d" % i,
-            now_ms + i,
-            (("h", b"%d" % i), ("empty", None)) if i % 2 else (),
-        )
-        for i in range(first, first + count)
-    ]
-
-
-def shown(store: Store, name: str) -> dict[int, list[Message]]:
-    """A topic here, as Kafka would show it."""
-    topic = store.topic(name)
-    return {
-        number: [
-            Message(r.key, r.value, r.timestamp, r.headers, r.offset)  # type: ignore[arg-type]
-            for r in topic.read(number)
-        ]
-        for number in range(topic.partitions)
-    }
-
-
-def same(kafka: Kafka, store: Store, name: str, here: str = "") -> None:
-    """Record by record, the copy is the topic, and the store is sound."""
-    assert shown(store, here or name) == kafka.read(name)
-    assert store.topic(here or name).offsets() == kafka.ends(name)
-    assert store.check().problems == ()
 
 
 class TestCopies:
@@ -168,6 +114,16 @@ class TestCopies:
         assert [r.lag for r in rounds] == [140, 80, 20, 0, 0]
         same(kafka, local, name)
 
+    def test_much_of_one_partition_is_split_among_tasks(
+        self, kafka: Kafka, local: Store, mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.kafka.mirror._TASK_OFFSETS", 100)
+        name = kafka.create(1)
+        kafka.produce(name, messages(1_000))
+        mirrored(local, name)
+        assert local.topic(name).describe().partitions[0].segments[0].files == 2
+        same(kafka, local, name)
+
     def test_log_start_is_taken_over(self, kafka: Kafka, local: Store, mirrored: Mirrored) -> None:
         name = kafka.create(1, {"cleanup.policy": "delete"})
         kafka.produce(name, [Message(None, b"no key"), *messages(20)])
@@ -191,7 +147,7 @@ class TestCopies:
         assert [r.value for r in local.topic(name).latest()] == [b"new"]
 
     def test_aborted_transactions_are_not_copied(
-        self, kafka: Kafka, local: Store, mirrored: Mirrored
+        self, kafka: Kafka, local: Store, clock: ManualClock, mirrored: Mirrored
     ) -> None:
         name = kafka.create(1, {"cleanup.policy": "compact"})
         kafka.transaction(name, [Message(b"a", b"1")], commit=True)
@@ -200,6 +156,93 @@ class TestCopies:
         assert [m.value for m in shown(local, name)[0]] == [b"1"]
         assert done.lag == 0
         assert local.topic(name).offsets() == kafka.ends(name)
+        local.topic(name).alter({"cleanup.policy": "delete", "retention.ms": 0})
+        clock.advance(system_clock() - clock() + 1_000)
+        local.expire()  # all that is left is the gap of a marker
+        (row,) = queries.partitions(local.base.catalog, local.topic(name).row)
+        assert (row.active_first_ms, row.active_base) == (None, row.log_end)
+
+    def test_a_stream_finds_a_copy_whose_log_starts_later(
+        self, kafka: Kafka, local: Store, mirrored: Mirrored
+    ) -> None:
+        name = kafka.create(1, {"cleanup.policy": "delete"})
+        kafka.produce(name, messages(20))
+        kafka.delete_records(name, 0, 15)
+        mirrored(local, name)
+        options = {"store": local.url, "subscribePattern": ".*"}
+        stream = StreamReader(options, schema_for(Options(options)))
+        assert len(stream.partitions({"other": {"0": 0}}, {name: {"0": 20}})) == 1
+
+
+Rounds = Callable[..., Iterator[MirrorRound]]
+
+
+class TestRounds:
+    """All rounds of `--available-now`."""
+
+    @pytest.fixture
+    def rounds(self, cluster: Cluster, spark: SparkSession) -> Rounds:
+        def call(store: Store, *names: str, **wanted: Any) -> Iterator[MirrorRound]:
+            return Mirror(store.base, cluster, SparkRunner(spark), Wanted(names, **wanted)).rounds()
+
+        return call
+
+    def test_over_long_gaps(self, kafka: Kafka, local: Store, rounds: Rounds) -> None:
+        name, now_ms = kafka.create(1, COMPACT), system_clock()
+        kafka.produce(name, [Message(b"a", b"%d" % i, days_ago(30, now_ms)) for i in range(40)])
+        kafka.produce(name, [Message(b"x", b"", days_ago(20, now_ms))])
+        kafka.wait_until_cleaned({(name, 0): 40})
+        found = list(rounds(local, name, most_offsets=10))
+        assert [r.records for r in found] == [0, 0, 0, 1, 1]  # offsets 39 and 40 are left
+        same(kafka, local, name)
+
+    def test_what_comes_meanwhile_is_for_another_time(
+        self, kafka: Kafka, local: Store, rounds: Rounds
+    ) -> None:
+        name = kafka.create(2, {"cleanup.policy": "delete"})
+        troubled = kafka.create(1, {"cleanup.policy": "delete"})
+        for each in (name, troubled):
+            kafka.produce(each, messages(20))
+        list(rounds(local, troubled))
+        kafka.produce(troubled, messages(20))
+        kafka.delete_records(troubled, 0, 30)  # which lags from now on, for ever
+        count = 0
+        for _ in rounds(local, name, troubled, most_offsets=15):
+            kafka.produce(name, messages(20))
+            count += 1
+        assert count == 3
+        assert sum(end for _, end in local.topic(name).offsets().values()) == 20
+
+    def test_it_goes_on_after_trouble(
+        self,
+        kafka: Kafka,
+        local: Store,
+        cluster: Cluster,
+        spark: SparkSession,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        from lastword.cli import kafka as command
+
+        name, stop = kafka.create(), threading.Event()
+        kafka.produce(name, messages(10))
+        mirror = Mirror(local.base, cluster, SparkRunner(spark), Wanted((name,)))
+        real, calls = mirror.round, 0
+
+        def round_() -> MirrorRound:
+            nonlocal calls
+            calls += 1
+            if calls < 3:
+                raise KafkaError("Kafka is away")
+            stop.set()
+            return real()
+
+        monkeypatch.setattr(mirror, "round", round_)
+        assert command._for_ever(mirror, stop, 0, as_json=False)
+        told = capsys.readouterr().err
+        assert told.count("to be tried again: Kafka is away") == 1  # not every second
+        assert "10 record(s)" in told
+        same(kafka, local, name)
 
 
 class TestTopics:
@@ -249,8 +292,10 @@ class TestTopics:
         kafka.produce(name, messages(10))
         mirrored(local, name)
         topic = local.topic(name)
-        with pytest.raises(MirrorError, match="nothing else is appended to it"):
+        with pytest.raises(MirrorError, match="records are appended there, and not here"):
             topic.append([("k", "v")])
+        with pytest.raises(MirrorError, match="partitions are added there"):
+            topic.add_partitions(5)
         with pytest.raises(MirrorError):
             topic.table()["k"] = b"v"
         same(kafka, local, name)
@@ -322,6 +367,115 @@ class TestDetected:
         assert mirrored(local, name, allow_loss=True).records == 2
         with pytest.raises(MissedTombstonesError):
             local.topic(name).changes({0: 2})
+
+    def test_a_round_may_take_too_long(
+        self,
+        kafka: Kafka,
+        local: Store,
+        clock: ManualClock,
+        mirrored: Mirrored,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A tombstone that goes between the look and the read of a first copy."""
+        name, now_ms = kafka.create(1, COMPACT | {"delete.retention.ms": 1_000}), system_clock()
+        kafka.produce(name, [Message(b"a", b"%d" % i, days_ago(30, now_ms)) for i in range(3)])
+        kafka.produce(name, [Message(b"x", b"", days_ago(20, now_ms))])
+        kafka.wait_until_cleaned({(name, 0): 3})
+        self._before_staging(monkeypatch, lambda: clock.advance(1_001))
+        done = mirrored(local, name)
+        assert "deleted keys would live on here" in done.troubles[0].sentence
+        assert local.topic(name).offsets() == {0: (0, 0)}
+
+    def test_a_late_partition_is_not_read_again_and_again(
+        self,
+        kafka: Kafka,
+        local: Store,
+        clock: ManualClock,
+        cluster: Cluster,
+        spark: SparkSession,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        name, now_ms = kafka.create(1, COMPACT | {"delete.retention.ms": 1_000}), system_clock()
+        kafka.produce(name, [Message(b"a", b"%d" % i, days_ago(30, now_ms)) for i in range(3)])
+        kafka.produce(name, [Message(b"x", b"", days_ago(20, now_ms))])
+        kafka.wait_until_cleaned({(name, 0): 3})
+        mirror = Mirror(local.base, cluster, SparkRunner(spark), Wanted((name,)))
+        with monkeypatch.context() as patch:
+            self._before_staging(patch, lambda: clock.advance(1_001))
+            (trouble,) = mirror.round().troubles
+        clock.advance(5_000)
+        self._before_staging(monkeypatch, lambda: pytest.fail("it is read again"), only_if_any=True)
+        assert mirror.round().troubles == (trouble,)
+
+    def test_a_topic_that_is_made_anew_while_it_is_read(
+        self, kafka: Kafka, local: Store, mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = kafka.create(1, name="replaced")
+        kafka.produce(name, messages(5))
+        mirrored(local, name)
+        before = shown(local, name)
+        kafka.produce(name, messages(1))
+
+        def replace_it() -> None:
+            kafka.delete(name)
+            kafka.create(1, name=name)
+            kafka.produce(name, messages(9))
+
+        self._before_staging(monkeypatch, replace_it)
+        (trouble,) = mirrored(local, name).troubles
+        assert "was replaced while it was read" in trouble.sentence
+        assert shown(local, name) == before
+
+    def test_records_that_are_deleted_while_they_are_read(
+        self, kafka: Kafka, local: Store, mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = kafka.create(1, {"cleanup.policy": "delete"})
+        kafka.produce(name, messages(20))
+        with monkeypatch.context() as patch:
+            self._before_staging(patch, lambda: kafka.delete_records(name, 0, 10))
+            with pytest.raises(SparkError, match="[Oo]ffset"):
+                mirrored(local, name)
+        mirrored(local, name)  # the next round sees where the log starts now
+        same(kafka, local, name)
+
+    def _before_staging(
+        self, patch: pytest.MonkeyPatch, act: Callable[[], object], *, only_if_any: bool = False
+    ) -> None:
+        """Do something between the look and the read."""
+        staged = Mirror._staged
+
+        def late(self: Mirror, standings: Any, copies: Any) -> Any:
+            if copies or not only_if_any:
+                act()
+            return staged(self, standings, copies)
+
+        patch.setattr(Mirror, "_staged", late)
+
+    def test_a_mirror_that_has_nothing_to_do_is_not_late(
+        self, kafka: Kafka, local: Store, clock: ManualClock, mirrored: Mirrored
+    ) -> None:
+        hour_ms = 3_600_000
+        name = kafka.create(1, COMPACT | {"delete.retention.ms": 2 * hour_ms})
+        now_ms = system_clock()
+        mirrored(local, name)
+        clock.advance(int(1.5 * hour_ms))
+        mirrored(local, name)  # it looks, and has everything
+        clock.advance(int(1.5 * hour_ms))
+        old = [Message(b"a", b"%d" % i, days_ago(30, now_ms)) for i in range(3)]
+        kafka.produce(name, old)
+        kafka.produce(name, [Message(b"x", b"", days_ago(20, now_ms))])
+        kafka.wait_until_cleaned({(name, 0): 3})
+        assert mirrored(local, name).troubles == ()
+        same(kafka, local, name)
+
+    def test_one_that_cannot_be_asked_about(
+        self, kafka: Kafka, local: Store, mirrored: Mirrored
+    ) -> None:
+        name = kafka.create()
+        kafka.produce(name, messages(5))
+        done = mirrored(local, "no topic's name!", name)
+        assert [t.where for t in done.troubles] == ["no topic's name!"]
+        same(kafka, local, name)
 
     def test_a_topic_that_is_not_there(self, local: Store, mirrored: Mirrored) -> None:
         (trouble,) = mirrored(local, "nowhere").troubles
@@ -447,6 +601,7 @@ class TestCommand:
         assert f"made {name}: 2 partition(s), cleanup.policy=compact" in done.out
         assert "30 record(s)" in done.out
         assert "lag 0" in done.out
+        assert f"mirrors {name} of Kafka cluster" in run("topics", "describe", name).out
         again = run(*words, "--available-now", "--json")
         assert again.json["partitions"][0]["records"] == 0
         missing = run(
@@ -461,6 +616,7 @@ class TestCommand:
         run = on_store(str(tmp_path / "store"))
         servers = ["--bootstrap-servers", kafka.bootstrap]
         assert run("mirror", "--topic", "t").code == 2
+        assert run("mirror", "--release").code == 2
         assert "topics, or a pattern" in str(run("mirror", *servers).error)
         wrong = run("mirror", *servers, "--pattern", "(")
         assert "is no regular expression" in str(wrong.error)
@@ -472,12 +628,17 @@ class TestCommand:
         )  # fmt: skip
         assert isinstance(nobody.error, KafkaError)
         assert "Kafka at 127.0.0.1:1: no answer" in str(nobody.error)
-        config.write_text("nonsense\n")
-        words = ["--topic", "t", "--command-config", str(config)]
-        assert "line 1 is not NAME=VALUE" in str(run("mirror", *servers, *words).error)
-        words[-1] = str(tmp_path / "missing")
+        words = ["--topic", "t", "--command-config", str(tmp_path / "missing")]
         assert "No such file" in str(run("mirror", *servers, *words).error)
         assert run("publish", "unknown", *servers).error is not None
+
+    def test_client_settings_are_java_properties(self, kafka: Kafka, spark: SparkSession) -> None:
+        text = "# a comment\nbootstrap.servers=nowhere:1\nclient.id = a \\\n  b\nmetadata.max.age.ms: 5000\n"
+        with Cluster(spark, kafka.bootstrap, text) as cluster:
+            assert cluster.source_options["kafka.bootstrap.servers"] == kafka.bootstrap
+            assert cluster.source_options["kafka.client.id"] == "a b"
+            assert cluster.source_options["kafka.metadata.max.age.ms"] == "5000"
+            assert cluster.id()
 
     def test_spark_without_its_kafka_source(
         self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -489,172 +650,10 @@ class TestCommand:
             Cluster(Other(), "127.0.0.1:1")  # type: ignore[arg-type]
 
 
-Published = Callable[..., list[PublishRound]]
-
-
-@pytest.fixture
-def published(cluster: Cluster, spark: SparkSession) -> Published:
-    """All rounds of a publication."""
-
-    def call(store: Store, topic: str, **asked: Any) -> list[PublishRound]:
-        publisher = Publisher(
-            store.base, store.url, cluster, SparkRunner(spark), Publishing(topic, **asked)
-        )
-        rounds = [publisher.round()]
-        while rounds[-1].lag:
-            rounds.append(publisher.round())
-        return rounds
-
-    return call
-
-
-def content(found: dict[int, list[Message]]) -> dict[int, list[tuple[Any, ...]]]:
-    """What is published: all but offsets and times."""
-    return {n: [(m.key, m.value, m.headers) for m in its] for n, its in found.items()}
-
-
-def filled(store: Store, name: str, count: int = 100) -> None:
-    topic = store.create_topic(name, 3, {"delete.retention.ms": 7, "segment.ms": 1_000_000})
-    topic.append([(m.key, m.value, None, m.headers) for m in messages(count)])
-
-
-class TestPublish:
-    def test_the_log(self, kafka: Kafka, local: Store, published: Published) -> None:
-        filled(local, "back")
-        rounds = published(local, "back", most_offsets=40)
-        assert len(rounds) >= 3
-        assert content(kafka.read("back")) == content(shown(local, "back"))
-        settings = kafka.settings("back")
-        assert settings["cleanup.policy"] == "compact"
-        assert settings["delete.retention.ms"] == "7"
-        assert published(local, "back")[0].sent == {}
-        local.topic("back").append([("new", "1")])
-        published(local, "back")
-        assert content(kafka.read("back")) == content(shown(local, "back"))
-
-    def test_the_latest_view(self, kafka: Kafka, local: Store, published: Published) -> None:
-        filled(local, "state")
-        published(local, "state", view=View.LATEST)
-        found = {m.key: m.value for its in kafka.read("state").values() for m in its}
-        assert found == {r.key: r.value for r in local.topic("state").latest()}
-        assert sum(map(len, kafka.read("state").values())) == len(found)
-        local.topic("state").append([("k1", None), ("k2", "newer")])
-        published(local, "state", view=View.LATEST)  # from here on, what has come since
-        state = {m.key: m.value for its in kafka.read("state").values() for m in its}
-        assert (state[b"k1"], state[b"k2"]) == (None, b"newer")
-
-    def test_without_tombstones(self, kafka: Kafka, local: Store, published: Published) -> None:
-        filled(local, "values")
-        published(local, "values", tombstones=False)
-        sent = [m for its in kafka.read("values").values() for m in its]
-        assert len(sent) == sum(m.value is not None for m in messages(100))
-        assert all(m.value is not None for m in sent)
-
-    def test_into_a_topic_with_other_partitions(
-        self, kafka: Kafka, local: Store, published: Published
-    ) -> None:
-        filled(local, "narrow")
-        other = kafka.create(5, COMPACT)
-        published(local, "narrow", to=other)
-        found = kafka.read(other)
-        assert sum(map(len, found.values())) == 100
-        state: dict[Any, Any] = {}
-        for its in found.values():
-            state |= {m.key: m.value for m in its}
-        assert {k: v for k, v in state.items() if v is not None} == {
-            r.key: r.value for r in local.topic("narrow").latest()
-        }
-
-    def test_keys_land_where_javas_producer_puts_them(
-        self, kafka: Kafka, local: Store, published: Published
-    ) -> None:
-        random_, partitions = random.Random(12), 17
-        keys = list({random_.randbytes(random_.randrange(0, 40)) for _ in range(10_000)})
-        local.create_topic("keys").append([(key, b"") for key in keys])
-        other = kafka.create(partitions)
-        published(local, "keys", to=other)
-        found = {m.key: number for number, its in kafka.read(other).items() for m in its}
-        ours = partition_for(pa.array(keys, pa.binary()), partitions)
-        assert found == dict(zip(keys, ours, strict=True))
-
-    def test_records_of_others_are_not_mixed_with(
-        self, kafka: Kafka, local: Store, published: Published
-    ) -> None:
-        filled(local, "full")
-        other = kafka.create(3)
-        kafka.produce(other, messages(3))
-        with pytest.raises(MirrorError, match="has records already"):
-            published(local, "full", to=other)
-        published(local, "full", to=other, is_append=True)
-        assert sum(map(len, kafka.read(other).values())) == 103
-
-    def test_a_crash_sends_no_more_than_a_round_again(
-        self, kafka: Kafka, local: Store, published: Published, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        filled(local, "twice")
-        commits = 0
-        commit = Publisher._commit
-
-        def dying(self: Publisher, offsets: dict[int, int]) -> None:
-            nonlocal commits
-            commits += 1
-            if commits == 3:  # the beginning, a round, and then
-                raise KeyboardInterrupt
-            commit(self, offsets)
-
-        monkeypatch.setattr(Publisher, "_commit", dying)
-        with pytest.raises(KeyboardInterrupt):
-            published(local, "twice", most_offsets=40)
-        published(local, "twice", most_offsets=40)
-        found = [m for its in kafka.read("twice").values() for m in its]
-        assert 100 < len(found) <= 140
-        for number, its in content(kafka.read("twice")).items():
-            last = {key: value for key, value, _ in its}
-            assert last == {m.key: m.value for m in shown(local, "twice")[number]}
-
-    def test_what_was_lost_in_between(
-        self, kafka: Kafka, local: Store, clock: ManualClock, published: Published
-    ) -> None:
-        local.alter({"offsets.retention.minutes": 1})
-        topic = local.create_topic("lossy", 1, {"delete.retention.ms": 0})
-        topic.append([("a", "1"), ("b", "1")])
-        published(local, "lossy")
-        topic.append([("a", None), ("c", "1")])
-        clock.advance(3_600_000)  # the group no longer holds tombstones back
-        for _ in range(2):
-            local.clean("lossy", force=True, runner=InProcess())
-        with pytest.raises(MirrorError, match="deleted keys may live on in Kafka"):
-            published(local, "lossy")
-        published(local, "lossy", allow_loss=True)
-        assert [m.key for m in kafka.read("lossy")[0]] == [b"a", b"b", b"c"]
-
-    def test_there_and_back(
-        self, kafka: Kafka, local: Store, mirrored: Mirrored, published: Published
-    ) -> None:
-        name = kafka.create(3, COMPACT)
-        kafka.produce(name, messages(50))
-        mirrored(local, name)
-        published(local, name, to="restored")
-        assert content(kafka.read("restored")) == content(kafka.read(name))
-
-    def test_the_command(self, kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
-        url = str(tmp_path / "store")
-        with lastword.open(url) as store:
-            filled(store, "commanded")
-        words = ["publish", "commanded", "--bootstrap-servers", kafka.bootstrap]
-        done = on_store(url)(*words, "--view", "latest")
-        assert done.code == 0
-        assert "all is sent" in done.out
-        assert on_store(url)(*words, "--json").json == {
-            "sent": {},
-            "lag": 0,
-            "seconds": pytest.approx(0, abs=60),
-        }
-
-
-def test_errors_have_names(local: Store, mirrored: Mirrored) -> None:
-    wrong: Sequence[dict[str, Any]] = ({}, {"pattern": "a", "prefix": ""})
+def test_what_cannot_be_meant(local: Store, mirrored: Mirrored) -> None:
     with pytest.raises(LastwordError, match="topics, or a pattern"):
-        mirrored(local, **wrong[0])
+        mirrored(local)
+    with pytest.raises(LastwordError, match="topics, or a pattern"):
+        mirrored(local, "t", pattern="t")
     with pytest.raises(LastwordError, match="1 offset or more"):
         mirrored(local, "t", most_offsets=0)

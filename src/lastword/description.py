@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lastword.config import Setting
-from lastword.model import Segment
+from lastword.model import Segment, Source
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class TopicDescription:
     name: str
     partitions: tuple[PartitionDescription, ...]
     settings: tuple[Setting, ...]
+    source: Source | None = None  # the Kafka topic that it mirrors
 
     @property
     def records(self) -> int:

@@ -188,7 +188,11 @@ class MirrorError(LastwordError):
 
 
 class KafkaError(LastwordError):
-    """A Kafka cluster did not answer, or refused."""
+    """A Kafka cluster did not answer, or refused. `kind` is Kafka's own name of the error."""
+
+    def __init__(self, sentence: str, kind: str = "") -> None:
+        self.kind = kind
+        super().__init__(sentence)
 
 
 class PolicyViolationError(LastwordError):

@@ -78,12 +78,12 @@ class TopicRow:
     is_scattered: bool = False  # keys may be in other partitions than their hash names
     source: Source | None = None
 
-    def refuse_append(self) -> None:
-        """Raise if only its source may write to it."""
+    def refuse_change(self, what: str) -> None:
+        """Raise if only its source may change it."""
         if self.source is not None:
             raise MirrorError(
                 f"topic {self.name!r} mirrors {self.source.topic!r} of Kafka cluster "
-                f"{self.source.cluster}, so nothing else is appended to it; "
+                f"{self.source.cluster}: {what} there, and not here; "
                 "'lastword mirror --release' makes it an ordinary topic"
             )
 

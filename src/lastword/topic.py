@@ -212,7 +212,9 @@ class Topic:
 
     def add_partitions(self, count: int) -> None:
         """Grow to `count` partitions. Keys may land in other partitions from then on."""
-        topics.add_partitions(self._base.catalog, self.row, count, self._base.clock())
+        row = self.row
+        row.refuse_change("partitions are added")
+        topics.add_partitions(self._base.catalog, row, count, self._base.clock())
 
     def delete(self) -> None:
         """Delete the topic; its bytes go after `file.delete.delay.ms`."""
@@ -280,6 +282,7 @@ class Topic:
                 for p in queries.partitions(catalog, row)
             ),
             settings=tuple(topics.describe_topic(catalog, row)),
+            source=row.source,
         )
 
     def _bounds(self, topic: TopicRow, number: int) -> PartitionRow:

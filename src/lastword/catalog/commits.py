@@ -89,7 +89,7 @@ def commit_append(
         rows = lock_partitions(tx, topics, sorted(by_partition))
         fresh = {t.id: queries.topic_row(tx, t.id, t.name) for t in topics}
         for row in fresh.values():
-            row.refuse_append()
+            row.refuse_change("records are appended")
         _refuse_null_keys(fresh, staged)
         refuse_condemned(tx, [s.facts.path for s in staged])
         names = ",".join(sorted(t.name for t in topics))
@@ -134,21 +134,16 @@ def commit_mirror(
             if p.log_end != copy.position:
                 where = f"{fresh[p.topic_id].name}-{p.partition}"
                 raise ConflictError(f"{where} was copied to {p.log_end} by another mirror")
-            changes = {"log_end": copy.end, "mirrored_ms": copy.mirrored_ms}
-            if p.mirrored_ms is None:  # the first copy begins where its source does
-                p = replace(p, log_end=copy.start, active_base=copy.start)  # noqa: PLW2901
-                changes |= {"log_start": copy.start, "first_dirty": copy.start}
-            if copy.may_miss_tombstones:
-                changes["exact_from"] = copy.end
             its = by_partition[p.topic_id, p.partition]
-            _append_to(tx, fresh[p.topic_id], p, its, commit_id)
-            update_partition(tx, p, **changes)
+            _mirror_to(tx, fresh[p.topic_id], p, copy, its, commit_id)
 
 
 def note_mirrored(catalog: Catalog, topic_id: int, numbers: Sequence[int], at_ms: int) -> None:
     """Note that at this time these partitions of a mirror had all that their source had."""
     its = sa.and_(partition.c.topic_id == topic_id, partition.c.partition.in_(numbers))
     with catalog.write() as tx:
+        locked = select(partition).where(its).order_by(partition.c.partition).with_for_update()
+        tx.execute(locked).all()
         tx.execute(partition.update().where(its).values(mirrored_ms=at_ms))
 
 
@@ -180,7 +175,7 @@ def commit_roll(
 def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: int) -> int:
     """Raise a partition's log start and retire the files wholly below it; the log start now.
 
-    One that is higher already stays. At log end, an active segment with records is rolled.
+    One that is higher already stays. If nothing is left, an active segment with records is rolled.
     """
     with catalog.write() as tx:
         (p,) = lock_partitions(tx, [of], [(of.id, new.partition)])
@@ -194,8 +189,6 @@ def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: i
             "log_start": log_start,
             "first_dirty": max(p.first_dirty, log_start),
         }
-        if log_start == p.log_end and p.active_first_ms is not None:
-            changes |= {"active_base": p.log_end, "active_bytes": 0, "active_first_ms": None}
         detail = f"partition {p.partition}: {new.reason}"
         commit_id = record_commit(tx, "expire", of.name, now_ms, detail)
         below = sa.and_(
@@ -204,6 +197,12 @@ def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: i
             file.c.last_offset < log_start,
         )
         retire(tx, below, commit_id, of.delete_after_ms(now_ms))
+        its = sa.and_(file.c.topic_id == of.id, file.c.partition == p.partition, queries.LIVE)
+        if (
+            p.active_first_ms is not None
+            and tx.scalar(select(file.c.id).where(its).limit(1)) is None
+        ):
+            changes |= {"active_base": p.log_end, "active_bytes": 0, "active_first_ms": None}
         update_partition(tx, p, **changes)
         return log_start
 
@@ -270,6 +269,25 @@ def _append_to(
         active_first_ms=active.first_ms,
     )
     return AppendedRange(of.name, p.partition, p.log_end, log_end - 1)
+
+
+def _mirror_to(
+    tx: Connection,
+    of: TopicRow,
+    p: PartitionRow,
+    copy: Copy,
+    staged: Sequence[StagedFile],
+    commit_id: int,
+) -> None:
+    """Append to one partition what was copied, up to the end of the copy, which may be a gap."""
+    changes = {"log_end": copy.end, "mirrored_ms": copy.mirrored_ms}
+    if p.mirrored_ms is None:  # the first copy begins where its source does
+        p = replace(p, log_end=copy.start, active_base=copy.start)
+        changes |= {"log_start": copy.start, "first_dirty": copy.start}
+    if copy.may_miss_tombstones:
+        changes["exact_from"] = copy.end
+    _append_to(tx, of, p, staged, commit_id)
+    update_partition(tx, p, **changes)
 
 
 def _swap(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,12 +23,13 @@ from lastword.cli.options import (
     pairs,
 )
 from lastword.cli.render import errors, plain, show_line
-from lastword.errors import CatalogError, ConflictError, KafkaError, SparkError, StorageError
+from lastword.errors import LastwordError, SparkError
 from lastword.jobs.session import found_or_started
 from lastword.jobs.spark import SparkRunner
-from lastword.kafka.cluster import Cluster, client_settings
-from lastword.kafka.counterparts import MOST_OFFSETS, Wanted
+from lastword.kafka.cluster import Cluster, client_properties
+from lastword.kafka.counterparts import Wanted
 from lastword.kafka.mirror import Mirror, MirrorRound, release
+from lastword.kafka.plan import MOST_OFFSETS
 from lastword.kafka.publish import Publisher, Publishing, PublishRound, View
 from lastword.store import Store
 from lastword.words import in_bytes
@@ -36,7 +37,8 @@ from lastword.words import in_bytes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+# The newest that Maven Central has with all that it needs; it serves later Sparks as well.
+_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 
 BootstrapServers = Annotated[
     str,
@@ -60,7 +62,7 @@ Packages = Annotated[
     typer.Option(
         envvar="LASTWORD_KAFKA_PACKAGES",
         show_default=False,
-        help="Spark's Kafka source as Maven coordinates; else that of this Spark's version.",
+        help=f"Spark's Kafka source as Maven coordinates; else {_CONNECTOR}.",
     ),
 ]
 Jars = Annotated[
@@ -119,19 +121,26 @@ def mirror(
     gap; what it has lost, or a topic that was made anew, ends the copy of that topic with an error.
     """
     if release_:
+        if not topic:
+            raise typer.BadParameter("--release takes --topic")
         with opened(store) as opened_store:
-            for name in topic or []:
+            for name in topic:
                 release(opened_store.base, name)
         return
     if not bootstrap_servers:
         raise typer.BadParameter("--bootstrap-servers is needed")
     wanted = Wanted(
-        tuple(topic or ()), pattern, prefix, pairs(config or []), max_offsets, allow_loss
+        names=tuple(topic or ()),
+        pattern=pattern,
+        prefix=prefix,
+        settings=pairs(config or []),
+        most_offsets=max_offsets,
+        allow_loss=allow_loss,
     )
-    wait_ms, settings = milliseconds(interval), client_settings(command_config)
+    wait_ms, properties = milliseconds(interval), client_properties(command_config)
     with opened(store, create=True) as opened_store:
         spark = _Spark(master, spark_conf, packages, jars)
-        with spark.cluster(bootstrap_servers, settings) as (cluster, runner):
+        with spark.cluster(bootstrap_servers, properties) as (cluster, runner):
             rounds = Mirror(opened_store.base, cluster, runner, wanted)
             if available_now:
                 is_sound = _once(rounds, as_json)
@@ -169,12 +178,20 @@ def publish(
     Sends what the topic has now, and next time what has come since. After a crash, a round may be sent
     again. Timestamps are those of the sending.
     """
-    asked = Publishing(topic, to, view, tombstones, max_offsets, allow_loss, append)
-    settings = client_settings(command_config)
+    asked = Publishing(
+        topic=topic,
+        to=to,
+        view=view,
+        tombstones=tombstones,
+        most_offsets=max_offsets,
+        allow_loss=allow_loss,
+        is_append=append,
+    )
+    properties = client_properties(command_config)
     with opened(store) as opened_store:
         opened_store.topic(topic)  # an unknown one is known before Spark is started
         spark = _Spark(master, spark_conf, packages, jars)
-        with spark.cluster(bootstrap_servers, settings) as (cluster, runner):
+        with spark.cluster(bootstrap_servers, properties) as (cluster, runner):
             _publish(opened_store, cluster, runner, asked, as_json)
 
 
@@ -193,38 +210,31 @@ class _Spark:
         self._is_guess = not {"spark.jars", "spark.jars.packages"} & set(self._conf)
 
     @contextmanager
-    def cluster(
-        self, bootstrap: str, settings: Mapping[str, str]
-    ) -> Iterator[tuple[Cluster, SparkRunner]]:
+    def cluster(self, bootstrap: str, properties: str) -> Iterator[tuple[Cluster, SparkRunner]]:
         with job_progress() as progress:
             runner = SparkRunner(self._session(), progress)
             interrupt_on_signals(runner, self.stop)
-            with Cluster(runner.session, bootstrap, settings) as cluster:
+            with Cluster(runner.session, bootstrap, properties) as cluster:
                 yield cluster, runner
 
     def _session(self) -> SparkSession:
         if not self._is_guess:
             return found_or_started(self._master, self._conf, is_quick=False)
-        import pyspark
-
-        package = f"{_CONNECTOR}:{pyspark.__version__}"
-        conf = {**self._conf, "spark.jars.packages": package}
+        conf = {**self._conf, "spark.jars.packages": _CONNECTOR}
         try:
             return found_or_started(self._master, conf, is_quick=False)
         except SparkError as error:
             raise SparkError(
-                f"{error}. If it did not find its Kafka source, {package}: give another by --packages, "
-                "or its jars by --jars"
+                f"{error}. If it did not find its Kafka source, {_CONNECTOR}: give another by "
+                "--packages, or its jars by --jars"
             ) from error
 
 
-def _once(rounds: Mirror, as_json: bool) -> bool:
+def _once(mirror_: Mirror, as_json: bool) -> bool:
     """Rounds until all is copied that was there; whether there was no trouble."""
-    while True:
-        done = rounds.round()
+    for done in mirror_.rounds():
         _show_mirrored(done, as_json, show_line)
-        if not done.lag or not done.records:
-            return not done.troubles
+    return not done.troubles
 
 
 def _for_ever(rounds: Mirror, stop: threading.Event, wait_ms: int, as_json: bool) -> bool:
@@ -235,7 +245,9 @@ def _for_ever(rounds: Mirror, stop: threading.Event, wait_ms: int, as_json: bool
         while not stop.is_set():
             try:
                 done = rounds.round()
-            except (KafkaError, ConflictError, CatalogError, StorageError) as error:
+            except LastwordError as error:
+                if rounds.is_over:
+                    raise
                 if str(error) != trouble:
                     told.say(f"trouble, to be tried again: {error}")
                 trouble = str(error)
@@ -245,7 +257,7 @@ def _for_ever(rounds: Mirror, stop: threading.Event, wait_ms: int, as_json: bool
             if done.records or done.remarks or sentences != trouble:
                 _show_mirrored(done, as_json, told.say)
             trouble = sentences
-            if not done.lag or not done.records:
+            if not (done.has_moved and done.lag):
                 stop.wait(wait_ms / 1000)
     told.say("stopped; the next mirror goes on from here")
     return True

@@ -61,6 +61,8 @@ def produce(
                 _send(producer, topic, number, partial(parse, line), partition)
             producer.close()
         except FlushError as error:
+            if not producer.appended and isinstance(error.cause, LastwordError):
+                raise error.cause from error
             raise LastwordError(
                 f"the first {producer.appended} record(s) are appended, the rest is not: {error.cause}"
             ) from error

@@ -123,6 +123,8 @@ def show_anatomy(topic: TopicDescription) -> None:
         f"topic {topic.name}: {len(topic.partitions)} partition(s), {topic.records} records, "
         f"{in_bytes(topic.bytes)}, policy {_policy(topic)}"
     )
+    if topic.source is not None:
+        show_line(f"mirrors {topic.source.topic} of Kafka cluster {topic.source.cluster}")
     for p in topic.partitions:
         bounds = f"log start {p.log_start}, first dirty {p.first_dirty}, log end {p.log_end}"
         if not p.segments:

@@ -157,6 +157,13 @@ def _run_task(
                 )
 
 
+def root_cause(thrown: Any) -> Any:
+    """Where a Java exception began."""
+    while (cause := thrown.getCause()) is not None:
+        thrown = cause
+    return thrown
+
+
 def _is_interrupted(error: BaseException | None) -> bool:
     """Whether it began with Ctrl-C: Spark cancels the job, whose failure then comes on top."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
@@ -166,5 +173,7 @@ def _is_interrupted(error: BaseException | None) -> bool:
 
 def _in_words(error: Exception) -> str:
     """The first line that says something, of what the JVM sent."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    thrown = getattr(error, "java_exception", None)
+    text = str(error) if thrown is None else root_cause(thrown).toString()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:500] if lines else type(error).__name__

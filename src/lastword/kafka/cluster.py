@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lastword.errors import InvalidArgumentError, KafkaError, SparkError
+from lastword.jobs.spark import root_cause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 TopicPartition = tuple[str, int]
 
 _TIMEOUTS = {"request.timeout.ms": "10000", "default.api.timeout.ms": "20000"}
@@ -41,7 +43,6 @@ class KafkaTopic:
     name: str
     id: str
     partitions: int
-    settings: Mapping[str, KafkaSetting] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,23 +56,23 @@ class Bounds:
 class Cluster:
     """A cluster, by its bootstrap servers and client settings. Use it as a context manager."""
 
-    def __init__(
-        self, spark: SparkSession, bootstrap: str, settings: Mapping[str, str] | None = None
-    ) -> None:
-        self.settings = {"bootstrap.servers": bootstrap, **(settings or {})}
-        self.bootstrap = bootstrap
+    def __init__(self, spark: SparkSession, bootstrap: str, properties: str = "") -> None:
+        """`properties`: the text of a Java properties file with more settings of the client."""
         from py4j.java_gateway import JavaPackage
 
         jvm: Any = spark._jvm
-        self._jvm = jvm
+        self.bootstrap, self._jvm = bootstrap, jvm
         client = jvm.org.apache.kafka.clients.admin.Admin
         if isinstance(client, JavaPackage):  # that is, no class
             raise SparkError(_ADVICE)
-        properties = self._jvm.java.util.Properties()
-        for name, value in {**_TIMEOUTS, **self.settings}.items():
-            properties.setProperty(name, value)
+        settings = jvm.java.util.Properties()
+        for name, value in _TIMEOUTS.items():
+            settings.setProperty(name, value)
         with self._translated():
-            self._admin: Any = client.create(properties)
+            settings.load(jvm.java.io.StringReader(properties))
+            settings.setProperty("bootstrap.servers", bootstrap)
+            self._settings = {name: settings.getProperty(name) for name in settings}
+            self._admin: Any = client.create(settings)
 
     def __enter__(self) -> Cluster:
         return self
@@ -82,7 +83,7 @@ class Cluster:
     @property
     def source_options(self) -> dict[str, str]:
         """What Spark's Kafka source and sink need to know to find it."""
-        return {f"kafka.{name}": value for name, value in self.settings.items()}
+        return {f"kafka.{name}": value for name, value in self._settings.items()}
 
     def id(self) -> str:
         """The cluster's id, which it keeps wherever it is reached."""
@@ -94,29 +95,64 @@ class Cluster:
         with self._translated():
             return sorted(self._admin.listTopics().names().get())
 
-    def topics(self, names: Iterable[str], *, with_settings: bool = False) -> dict[str, KafkaTopic]:
-        """These topics, as far as they are there."""
+    def topics(self, names: Iterable[str]) -> dict[str, KafkaTopic | KafkaError]:
+        """These topics, as far as they are there; an error for one that cannot be described."""
         with self._translated():
-            wanted = {name: self._list([name]) for name in names}
-            futures = {
-                n: self._admin.describeTopics(one).allTopicNames() for n, one in wanted.items()
-            }
-            found = {}
-            for name, future in futures.items():
-                if (described := self._unless_unknown(future)) is not None:
-                    its = described[name]
-                    settings = self._settings(name) if with_settings else {}
-                    topic_id, partitions = its.topicId().toString(), its.partitions().size()
-                    found[name] = KafkaTopic(name, topic_id, partitions, settings)
-            return found
+            futures = self._admin.describeTopics(self._list(names)).topicNameValues()
+        found: dict[str, KafkaTopic | KafkaError] = {}
+        for name in futures:
+            described = self._got(futures[name])
+            if isinstance(described, KafkaError):
+                if "UnknownTopicOrPartition" not in described.kind:
+                    found[name] = described
+                continue
+            topic_id, partitions = described.topicId().toString(), described.partitions().size()
+            found[name] = KafkaTopic(name, topic_id, partitions)
+        return found
 
-    def bounds(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    def settings(
+        self, names: Iterable[str], keys: Iterable[str] | None = None
+    ) -> dict[str, dict[str, KafkaSetting] | KafkaError]:
+        """The settings of topics, or just these of them."""
+        resource = self._jvm.org.apache.kafka.common.config.ConfigResource
+        asked = {name: resource(resource.Type.TOPIC, name) for name in names}
+        with self._translated():
+            futures = self._admin.describeConfigs(self._list(asked.values())).values()
+        found: dict[str, dict[str, KafkaSetting] | KafkaError] = {}
+        for name, its in asked.items():
+            config = self._got(futures[its])
+            if isinstance(config, KafkaError):
+                found[name] = config
+                continue
+            entries = (
+                self._jvm.java.util.ArrayList(config.entries())
+                if keys is None
+                else [config.get(key) for key in keys]
+            )
+            found[name] = {
+                entry.name(): KafkaSetting(entry.value(), entry.isDefault())
+                for entry in entries
+                if entry.value() is not None
+            }
+        return found
+
+    def bounds(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds | KafkaError]:
         """Where the logs of these partitions start and end now."""
         wanted = list(wanted)
+        at = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
         with self._translated():
-            starts = self._offsets(wanted, self._offset_spec().earliest())
-            ends = self._offsets(wanted, self._offset_spec().latest())
-        return {where: Bounds(starts[where], ends[where]) for where in wanted}
+            starts = self._offsets(wanted, at.earliest())
+            ends = self._offsets(wanted, at.latest())
+        found: dict[TopicPartition, Bounds | KafkaError] = {}
+        for where in wanted:
+            start, end = starts[where], ends[where]
+            if isinstance(start, KafkaError):
+                found[where] = start
+            elif isinstance(end, KafkaError):
+                found[where] = end
+            else:
+                found[where] = Bounds(start, end)
+        return found
 
     def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         """A new topic, replicated as the brokers do by default."""
@@ -130,29 +166,21 @@ class Cluster:
         with self._translated():
             self._admin.createTopics(self._list([new])).all().get()
 
-    def _settings(self, name: str) -> dict[str, KafkaSetting]:
-        config = self._jvm.org.apache.kafka.common.config.ConfigResource
-        kind = config.Type.TOPIC
-        resource = config(kind, name)
-        described = self._admin.describeConfigs(self._list([resource])).all().get()[resource]
-        return {
-            entry.name(): KafkaSetting(entry.value(), entry.isDefault())
-            for entry in self._jvm.java.util.ArrayList(described.entries())
-            if entry.value() is not None
-        }
-
-    def _offset_spec(self) -> Any:
-        return self._jvm.org.apache.kafka.clients.admin.OffsetSpec
-
-    def _offsets(self, wanted: Iterable[TopicPartition], at: Any) -> dict[TopicPartition, int]:
+    def _offsets(
+        self, wanted: Iterable[TopicPartition], at: Any
+    ) -> dict[TopicPartition, int | KafkaError]:
         places = {w: self._jvm.org.apache.kafka.common.TopicPartition(*w) for w in wanted}
         asked = self._jvm.java.util.HashMap()
         for place in places.values():
             asked.put(place, at)
         committed = self._jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED
         options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(committed)
-        found = self._admin.listOffsets(asked, options).all().get()
-        return {where: found[place].offset() for where, place in places.items()}
+        answer = self._admin.listOffsets(asked, options)
+        found: dict[TopicPartition, int | KafkaError] = {}
+        for where, place in places.items():
+            offset = self._got(answer.partitionResult(place))
+            found[where] = offset if isinstance(offset, KafkaError) else offset.offset()
+        return found
 
     def _list(self, values: Iterable[Any]) -> Any:
         found = self._jvm.java.util.ArrayList()
@@ -160,17 +188,13 @@ class Cluster:
             found.add(value)
         return found
 
-    @staticmethod
-    def _unless_unknown(future: Any) -> Any:
-        """What it brings, or None if Kafka does not know the topic."""
-        from py4j.protocol import Py4JJavaError
-
+    def _got(self, future: Any) -> Any:
+        """What the future brings, or the error that it brings."""
         try:
-            return future.get()
-        except Py4JJavaError as error:
-            if "UnknownTopicOrPartition" in str(error.java_exception):
-                return None
-            raise
+            with self._translated():
+                return future.get()
+        except KafkaError as error:
+            return error
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -179,34 +203,30 @@ class Cluster:
         try:
             yield
         except Py4JJavaError as error:
-            cause = error.java_exception
-            while (inner := cause.getCause()) is not None:
-                cause = inner
+            cause = root_cause(error.java_exception)
             kind = cause.getClass().getSimpleName()
             problem = cause.getMessage() or kind
             if "Timeout" in kind:
                 problem = (
                     f"no answer; is it there, and are the client's settings right? ({problem})"
                 )
-            raise KafkaError(f"Kafka at {self.bootstrap}: {problem}") from None
+            raise KafkaError(f"Kafka at {self.bootstrap}: {problem}", kind) from None
         except Py4JError as error:
             raise SparkError(f"Spark has gone away: {error}") from None
 
 
-def client_settings(path: Path | None) -> dict[str, str]:
-    """The Java properties in a file, as Kafka's own tools take them with --command-config."""
+def sound(answer: T | KafkaError) -> T:
+    """What Kafka said, unless it was an error."""
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer
+
+
+def client_properties(path: Path | None) -> str:
+    """The text of a file of client settings, as Kafka's own tools take it with --command-config."""
     if path is None:
-        return {}
+        return ""
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        return path.read_text("latin-1")  # as Java reads properties
     except OSError as error:
         raise InvalidArgumentError(f"{path}: {error.strerror}") from None
-    found = {}
-    for number, line in enumerate(lines, 1):
-        if not line or line.startswith(("#", "!")):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals:
-            raise InvalidArgumentError(f"{path}: line {number} is not NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found

@@ -6,17 +6,13 @@ import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lastword.clock import system_clock
 from lastword.files.root import DataRoot
-from lastword.log.batch import Batch
-from lastword.log.records import to_table
+from lastword.log.batch import mirrored
 from lastword.log.staging import Staging
 from lastword.model import StagedFile, TopicRow
-from lastword.partitioner import partition_for
 
 SCHEMA = "files binary"
 
@@ -34,7 +30,7 @@ class CopyTask:
             for batch in batches:
                 if batch.num_rows:  # all of one partition: Spark's source reads one in a task
                     topic = self.topics[batch.column("topic")[0].as_py()]
-                    staging.add(_mirrored(topic, pa.Table.from_batches([batch])))
+                    staging.add(mirrored(pa.Table.from_batches([batch]), topic))
             files = pickle.dumps(tuple(staging.finish()))
         yield pa.RecordBatch.from_arrays([pa.array([files], pa.binary())], ["files"])
 
@@ -42,13 +38,3 @@ class CopyTask:
 def staged_files(rows: pa.Table) -> list[StagedFile]:
     """What the tasks have staged."""
     return [file for files in rows["files"].to_pylist() for file in pickle.loads(files)]
-
-
-def _mirrored(topic: TopicRow, rows: pa.Table) -> Batch:
-    """The rows as Staging takes them, with partition and offset as they are in Kafka."""
-    table = to_table(rows.select(["key", "value", "timestamp", "headers"]))
-    chosen = rows["partition"].cast(pa.int32())
-    table = table.set_column(0, "partition", chosen).append_column("offset", rows["offset"])
-    hashed = np.concatenate([partition_for(c, topic.partitions) for c in table["key"].chunks])
-    strays = pc.and_(pc.not_equal(chosen, pa.array(hashed)), pc.is_valid(table["key"]))
-    return Batch(topic, table, bool(pc.any(strays).as_py()))

@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lastword.catalog import queries, topics
-from lastword.errors import InvalidArgumentError, LastwordError, MirrorError
+from lastword.errors import InvalidArgumentError, KafkaError, LastwordError, MirrorError
 from lastword.foundation import Foundation
-from lastword.kafka.cluster import Cluster, KafkaTopic
-from lastword.kafka.plan import Standing, Trouble
-from lastword.kafka.settings import taken_over
-from lastword.model import Source, TopicRow, valid_topic_name
-
-MOST_OFFSETS = 5_000_000
+from lastword.kafka.cluster import Cluster, KafkaSetting, KafkaTopic, sound
+from lastword.kafka.plan import MOST_OFFSETS, Standing, Trouble
+from lastword.kafka.settings import POLICY, TOMBSTONES, taken_over, tombstones_ms
+from lastword.model import Source, TopicRow
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,14 @@ class Wanted:
         return self.pattern is not None and re.fullmatch(self.pattern, name) is not None
 
 
+class _Copy(NamedTuple):
+    """A topic here, its source, and how long that keeps tombstones."""
+
+    row: TopicRow
+    topic: KafkaTopic
+    tombstones_ms: int | None
+
+
 class Counterparts:
     """A look at both sides. What was made is in `remarks`, what cannot be copied in `troubles`."""
 
@@ -59,34 +66,41 @@ class Counterparts:
 
     def standings(self) -> list[Standing]:
         """All partitions of the wanted topics, here and in Kafka."""
-        copies = {row.id: (row, topic) for row, topic in self._copies()}
-        rows = queries.partitions_of(self._base.catalog, [row for row, _ in copies.values()])
-        places = {}
-        for p in rows:
-            _, topic = copies[p.topic_id]
-            if p.partition < topic.partitions:
-                places[topic.name, p.partition] = p
-        bounds = self._cluster.bounds(places) if places else {}
-        return [
-            Standing(copies[p.topic_id][0], p, bounds[where], _tombstones_ms(copies[p.topic_id][1]))
-            for where, p in places.items()
-        ]
+        copies = {copy.row.id: copy for copy in self._copies()}
+        rows = queries.partitions_of(self._base.catalog, [c.row for c in copies.values()])
+        places = {(copies[p.topic_id].topic.name, p.partition): p for p in rows}
+        places = {w: p for w, p in places.items() if w[1] < copies[p.topic_id].topic.partitions}
+        found = []
+        for where, bounds in self._cluster.bounds(places).items():
+            p = places[where]
+            copy = copies[p.topic_id]
+            if isinstance(bounds, KafkaError):
+                self.troubles.append(Trouble(f"{copy.row.name}-{p.partition}", str(bounds)))
+            else:
+                found.append(Standing(copy.row, p, bounds, copy.tombstones_ms))
+        return found
 
-    def _copies(self) -> list[tuple[TopicRow, KafkaTopic]]:
+    def _copies(self) -> list[_Copy]:
         names: Iterable[str] = self._wanted.names
         if self._wanted.pattern is not None:
             names = [name for name in self._cluster.names() if self._wanted.is_match(name)]
-        found = self._cluster.topics(names, with_settings=True)
+        found = self._cluster.topics(names)
         here = {t.name: t for t in queries.topics(self._base.catalog)}
         for name in sorted(self._missing(set(found), here)):
-            self.troubles.append(Trouble(name, f"no such topic at {self._cluster.bootstrap}"))
+            self._tell(name, f"no such topic at {self._cluster.bootstrap}")
+        new = {name for name in found if self._wanted.prefix + name not in here}
+        settings = self._cluster.settings(new)
+        settings |= self._cluster.settings(found.keys() - new, (POLICY, TOMBSTONES))
         copies = []
-        for topic in found.values():
+        for name, topic in found.items():
             try:
-                copies.append((self._copy_of(topic, here), topic))
+                copies.append(self._copy_of(sound(topic), sound(settings[name]), here))
             except LastwordError as error:
-                self.troubles.append(Trouble(topic.name, str(error)))
+                self._tell(name, str(error))
         return copies
+
+    def _tell(self, name: str, sentence: str) -> None:
+        self.troubles.append(Trouble(self._wanted.prefix + name, sentence))
 
     def _missing(self, found: set[str], here: Mapping[str, TopicRow]) -> set[str]:
         """Topics that were asked for, or mirrored before, and are not in Kafka."""
@@ -100,20 +114,23 @@ class Counterparts:
         }
         return {name for name in before - found if self._wanted.is_match(name)}
 
-    def _copy_of(self, topic: KafkaTopic, here: Mapping[str, TopicRow]) -> TopicRow:
+    def _copy_of(
+        self, topic: KafkaTopic, settings: Mapping[str, KafkaSetting], here: Mapping[str, TopicRow]
+    ) -> _Copy:
         name = self._wanted.prefix + topic.name
         source = Source(self._cluster_id, topic.name, topic.id)
-        row = here.get(name) or self._made(name, topic, source)
+        row = here.get(name) or self._made(name, topic, settings, source)
         _refuse_other(row, source)
         if topic.partitions > row.partitions:
             topics.add_partitions(self._base.catalog, row, topic.partitions, self._base.clock())
             self.remarks.append(f"{name} has {topic.partitions} partitions now, as in Kafka")
-            return queries.topic_named(self._base.catalog, name)
-        return row
+            row = queries.topic_named(self._base.catalog, name)
+        return _Copy(row, topic, tombstones_ms(settings))
 
-    def _made(self, name: str, topic: KafkaTopic, source: Source) -> TopicRow:
-        valid_topic_name(name)
-        taken = taken_over(topic, self._wanted.settings)
+    def _made(
+        self, name: str, topic: KafkaTopic, settings: Mapping[str, KafkaSetting], source: Source
+    ) -> TopicRow:
+        taken = taken_over(settings, self._wanted.settings)
         row = topics.create_topic(
             self._base.catalog, name, topic.partitions, taken.settings, self._base.clock(), source
         )
@@ -144,9 +161,3 @@ def _refuse_other(row: TopicRow, source: Source) -> None:
         f"copy's is {row.source.topic_id}. Delete the copy to mirror the new one, or keep it with "
         "--release and mirror the new one with --prefix"
     )
-
-
-def _tombstones_ms(topic: KafkaTopic) -> int | None:
-    if "compact" not in topic.settings["cleanup.policy"].value:
-        return None
-    return int(topic.settings["delete.retention.ms"].value)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,17 +24,19 @@ from lastword.catalog import queries, topics
 from lastword.catalog.commits import commit_mirror, note_mirrored
 from lastword.errors import CatalogError, LastwordError, StorageError
 from lastword.foundation import Foundation
+from lastword.jobs.session import is_dead
 from lastword.jobs.spark import SparkRunner
-from lastword.kafka.cluster import Cluster
+from lastword.kafka.cluster import Cluster, KafkaTopic
 from lastword.kafka.copy_task import SCHEMA, CopyTask, staged_files
 from lastword.kafka.counterparts import Counterparts, Wanted
-from lastword.kafka.plan import Standing, Trouble, judged, plan, too_late
+from lastword.kafka.plan import Standing, Times, Trouble, judged, plan, too_late
 from lastword.model import Copy, StagedFile
 
 _NOTED_EVERY_MS = 60_000
+_TASK_OFFSETS = 100_000  # fewer are not worth a task, and a file, of their own
 
 Place = tuple[int, int]  # topic id and partition
-Staged = Mapping[Place, Sequence[StagedFile]]
+Staged = defaultdict[Place, list[StagedFile]]
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class MirrorRound:
     remarks: tuple[str, ...]  # about topics that were made, and settings they could not take
     bytes: int
     seconds: float
+    has_moved: bool  # over offsets, with or without records
 
     @property
     def records(self) -> int:
@@ -75,36 +78,90 @@ class Mirror:
     ) -> None:
         self._base, self._cluster, self._runner, self._wanted = base, cluster, runner, wanted
         self._cluster_id = cluster.id()
+        self._refused: dict[tuple[Place, int], Trouble] = {}  # at which position, and why
 
-    def round(self) -> MirrorRound:
-        """Copy what Kafka has now, or as much of it as a round may."""
+    @property
+    def is_over(self) -> bool:
+        """Whether no round can be done any more: Spark's process has ended."""
+        return is_dead(self._runner.session)
+
+    def rounds(self) -> Iterator[MirrorRound]:
+        """Rounds until all is copied that Kafka has now; what comes meanwhile is for another time."""
+        ends: dict[Place, int] = {}
+        while True:
+            done = self.round(ends)
+            yield done
+            if not (done.has_moved and done.lag):
+                return
+
+    def round(self, ends: dict[Place, int] | None = None) -> MirrorRound:
+        """Copy what Kafka has now, or as much of it as a round may.
+
+        `ends`, if given, is filled by the first round and bounds those that follow.
+        """
         began, looked_ms = time.perf_counter(), self._base.clock()
         both = Counterparts(self._base, self._cluster, self._cluster_id, self._wanted)
         standings = {(s.topic.id, s.row.partition): s for s in both.standings()}
+        if ends is not None:
+            ends |= {} if ends else {place: s.kafka.end for place, s in standings.items()}
+            standings = {p: s.ending_at(ends[p]) for p, s in standings.items() if p in ends}
+        known = [self._refused.get((place, s.row.log_end)) for place, s in standings.items()]
+        sound = [s for s, trouble in zip(standings.values(), known, strict=True) if trouble is None]
         planned = plan(
-            list(standings.values()),
-            looked_ms,
-            self._wanted.most_offsets,
-            allow_loss=self._wanted.allow_loss,
+            sound, looked_ms, self._wanted.most_offsets, allow_loss=self._wanted.allow_loss
         )
         staged = self._staged(standings, planned.copies)
-        copies = [judged(copy, staged[_place(copy)]) for copy in planned.copies]
-        done = [c for c in copies if self._wanted.allow_loss or not c.may_miss_tombstones]
-        late = [too_late(standings[_place(c)], looked_ms) for c in copies if c not in done]
-        self._discard([f for c in copies if c not in done for f in staged[_place(c)]])
+        done, refused = self._judged(standings, planned.copies, staged, looked_ms)
         self._commit(standings, done, staged)
         self._note(standings.values(), looked_ms)
         return MirrorRound(
             _after(standings, done, staged),
-            (*both.troubles, *planned.troubles, *late),
+            (*both.troubles, *planned.troubles, *filter(None, known), *refused),
             tuple(both.remarks),
             sum(f.facts.bytes for c in done for f in staged[_place(c)]),
             time.perf_counter() - began,
+            has_moved=bool(done),
         )
+
+    def _judged(
+        self,
+        standings: Mapping[Place, Standing],
+        copies: Sequence[Copy],
+        staged: Staged,
+        looked_ms: int,
+    ) -> tuple[list[Copy], list[Trouble]]:
+        """The copies that are taken, and why others are not; these are not tried again."""
+        since = Times(looked_ms, self._base.clock())
+        remade = self._remade(standings, copies)
+        done, troubles = [], []
+        for planned in copies:
+            place, s = _place(planned), standings[_place(planned)]
+            copy = judged(planned, s, staged[place], since)
+            if s.topic.id in remade:
+                trouble = Trouble(s.where, "the topic in Kafka was replaced while it was read")
+            elif copy.may_miss_tombstones and not self._wanted.allow_loss:
+                trouble = self._refused[place, s.row.log_end] = too_late(s, since)
+            else:
+                done.append(copy)
+                continue
+            troubles.append(trouble)
+            self._discard(staged[place])
+        return done, troubles
+
+    def _remade(self, standings: Mapping[Place, Standing], copies: Sequence[Copy]) -> set[int]:
+        """The topics that are no longer what they were when the round began."""
+        sources = {
+            c.topic_id: source
+            for c in copies
+            if (source := standings[_place(c)].topic.source) is not None
+        }
+        now = self._cluster.topics({source.topic for source in sources.values()})
+        ids = {name: topic.id for name, topic in now.items() if isinstance(topic, KafkaTopic)}
+        return {i for i, source in sources.items() if ids.get(source.topic) != source.topic_id}
 
     def _staged(self, standings: Mapping[Place, Standing], copies: Sequence[Copy]) -> Staged:
         """What Spark has copied, by partition."""
-        staged: dict[Place, list[StagedFile]] = defaultdict(list)
+        staged: Staged = defaultdict(list)
         if not (wanted := [c for c in copies if c.end > c.start]):
             return staged
         of = {s.topic.id: s.topic for s in standings.values()}
@@ -114,6 +171,7 @@ class Mirror:
             rows = (
                 self._runner.session.read.format("kafka")
                 .options(**self._cluster.source_options, **_ranges(names, wanted))
+                .options(**_splitting(wanted, self._runner.tasks_at_once))
                 .option("kafka.isolation.level", "read_committed")
                 .option("includeHeaders", "true")
                 .load()
@@ -176,6 +234,12 @@ def _ranges(names: Mapping[int, str], copies: Iterable[Copy]) -> dict[str, str]:
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
     }
+
+
+def _splitting(copies: Sequence[Copy], tasks_at_once: int) -> dict[str, str]:
+    """How Spark splits what is much: a partition is one task, unless that leaves cores idle."""
+    tasks = min(tasks_at_once, sum(c.end - c.start for c in copies) // _TASK_OFFSETS)
+    return {"minPartitions": str(tasks)} if tasks > len(copies) else {}
 
 
 def _after(

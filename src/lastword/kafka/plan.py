@@ -4,19 +4,21 @@ A partition is copied from its log end here to Kafka's. Whatever lies between bu
 is a gap if Kafka compacted it away, and a loss if Kafka's log starts beyond it, or has been cut.
 
 Tombstones are the delicate part. One that came after the copy last had everything stays in Kafka for
-`delete.retention.ms` at the least; a mirror that is later than that may find the value it deletes
-already copied, and the tombstone gone.
+`delete.retention.ms` at the least. A mirror that has read later than that may have copied a value before,
+and find neither the value nor the tombstone that deleted it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lastword.kafka.cluster import Bounds
 from lastword.model import Copy, PartitionRow, StagedFile, TopicRow
 from lastword.words import in_duration
 
+MOST_OFFSETS = 5_000_000  # that a round moves, unless it is told otherwise
 GO_ON = "--allow-loss goes on without it"
 
 
@@ -42,9 +44,21 @@ class Standing:
         """Where the copy goes on."""
         return self.kafka.start if self.is_new else self.row.log_end
 
+    def ending_at(self, end: int) -> Standing:
+        """The same, without what has come to Kafka since."""
+        end = min(self.kafka.end, max(end, self.row.log_end))
+        return replace(self, kafka=Bounds(self.kafka.start, end))
+
     @property
     def lag(self) -> int:
         return max(0, self.kafka.end - max(self.position, self.kafka.start))
+
+
+class Times(NamedTuple):
+    """When a round has looked at both sides, and when it had read everything."""
+
+    looked_ms: int
+    read_ms: int
 
 
 @dataclass(frozen=True)
@@ -86,29 +100,32 @@ def plan(
                 start=start,
                 end=end,
                 mirrored_ms=looked_ms if is_all else s.row.mirrored_ms or looked_ms,
-                may_miss_tombstones=start > s.position or _is_late(s, looked_ms),
+                may_miss_tombstones=start > s.position,
             )
         )
     return Plan(tuple(copies), tuple(lost.values()))
 
 
-def judged(copy: Copy, staged: Sequence[StagedFile]) -> Copy:
-    """The copy, once its records are there: if not one is missing, no tombstone is."""
-    records = sum(s.facts.records for s in staged)
-    is_whole = copy.start <= copy.position and records == copy.end - copy.start
-    return replace(copy, may_miss_tombstones=False) if is_whole else copy
+def judged(copy: Copy, s: Standing, staged: Sequence[StagedFile], since: Times) -> Copy:
+    """The copy, once its records are there: whether a tombstone may be missing among them."""
+    records = sum(file.facts.records for file in staged)
+    is_whole = copy.start == s.position and records == copy.end - copy.start
+    complete_ms = since.looked_ms if s.row.mirrored_ms is None else s.row.mirrored_ms
+    is_late = s.tombstones_ms is not None and since.read_ms - complete_ms > s.tombstones_ms
+    is_lossy = not is_whole and (is_late or copy.may_miss_tombstones)
+    return replace(copy, may_miss_tombstones=is_lossy)
 
 
-def too_late(standing: Standing, looked_ms: int) -> Trouble:
+def too_late(s: Standing, since: Times) -> Trouble:
     """Why a copy that may miss tombstones is not taken."""
-    row = standing.row
-    since = in_duration(looked_ms - (row.mirrored_ms or looked_ms))
-    kept = in_duration(standing.tombstones_ms or 0)
+    complete_ms = since.looked_ms if s.row.mirrored_ms is None else s.row.mirrored_ms
     return Trouble(
-        standing.where,
-        f"the copy was complete {since} ago, and Kafka keeps tombstones for {kept} "
-        "(delete.retention.ms): it may have dropped some that were not copied, and deleted keys would "
-        f"live on here. Delete the topic here and mirror it anew; {GO_ON}",
+        s.where,
+        f"the copy was complete {in_duration(since.read_ms - complete_ms)} ago, and Kafka keeps "
+        f"tombstones for {in_duration(s.tombstones_ms or 0)} (delete.retention.ms): it may have dropped "
+        "some that were not copied, and deleted keys would live on here. Delete the topic here and "
+        "mirror it anew, with a higher delete.retention.ms in Kafka if the first copy takes so long; "
+        f"{GO_ON}",
     )
 
 
@@ -127,9 +144,3 @@ def _loss(s: Standing, allow_loss: bool) -> Trouble | None:
             f"between was deleted before it was copied; {GO_ON}",
         )
     return None
-
-
-def _is_late(s: Standing, looked_ms: int) -> bool:
-    if s.tombstones_ms is None or s.row.mirrored_ms is None:
-        return False
-    return looked_ms - s.row.mirrored_ms > s.tombstones_ms

@@ -9,7 +9,8 @@ each step leaves:
 3. the group commits                                                the next round goes on from there
 
 So a record is sent once, or again after a crash: no more than a round's are. In a compacted topic the
-last record of every key is the right one all the same: each partition is sent in order.
+last record of every key is the right one all the same: each partition is sent in order. What was begun
+as the latest view and cut off goes on with the log, whose tombstones delete what has gone since.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from typing import TYPE_CHECKING
 
 from lastword.catalog import groups, queries
 from lastword.catalog.topics import describe_topic
-from lastword.errors import MirrorError
+from lastword.errors import KafkaError, MirrorError
 from lastword.foundation import Foundation
 from lastword.jobs.spark import SparkRunner
-from lastword.kafka.cluster import Cluster, KafkaTopic
-from lastword.kafka.counterparts import MOST_OFFSETS
-from lastword.kafka.plan import GO_ON
+from lastword.kafka.cluster import Cluster, KafkaTopic, sound
+from lastword.kafka.plan import GO_ON, MOST_OFFSETS
 from lastword.kafka.settings import handed_over
-from lastword.model import PartitionRow, TopicRow
+from lastword.model import PartitionRow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader
+
+
+_CREATE_SECONDS = 30
 
 
 class View(StrEnum):
@@ -81,17 +84,19 @@ class Publisher:
         self._topic = queries.topic_named(base.catalog, asked.topic)
         self.remarks: list[str] = []
         self._to = self._target()
+        self._refuse_nonsense()
         self.group = f"publish:{cluster.id()}:{self._to.id}"
         rows = queries.partitions(base.catalog, self._topic)
         self._starts = {row.partition: row.log_start for row in rows}
         self._ends = {row.partition: row.log_end for row in rows}
-        self._begin()
+        self._sent_before = self._begin()
 
     def round(self) -> PublishRound:
         """Send the next records, and commit."""
         began = time.perf_counter()
         done = self._committed()
-        unfilled = [n for n, at in done.items() if at <= self._starts[n] < self._ends[n]]
+        unfilled = [n for n, at in done.items() if at == self._starts[n] < self._ends[n]]
+        unfilled = [n for n in unfilled if n not in self._sent_before]
         if self._asked.view is View.LATEST and unfilled:
             sent = {n: (done[n], self._ends[n]) for n in unfilled[: self._runner.tasks_at_once]}
             rows = self._latest
@@ -100,9 +105,10 @@ class Publisher:
         if sent:
             with self._runner.job("publish"):
                 self._send(rows(sent))
-            self._commit({number: end for number, (_, end) in sent.items()})
-        left = {n: self._ends[n] - sent.get(n, (0, at))[1] for n, at in done.items()}
-        return PublishRound(sent, sum(left.values()), time.perf_counter() - began)
+        after = {n: sent[n][1] if n in sent else at for n, at in done.items()}
+        self._commit(after)  # also if nothing was sent, for a group that is silent is forgotten
+        left = sum(self._ends[n] - at for n, at in after.items())
+        return PublishRound(sent, left, time.perf_counter() - began)
 
     def _target(self) -> KafkaTopic:
         """The topic in Kafka; made if it is missing."""
@@ -111,27 +117,49 @@ class Publisher:
             settings = handed_over(describe_topic(self._base.catalog, self._topic))
             self._cluster.create_topic(name, self._topic.partitions, settings)
             self.remarks.append(f"made {name} in Kafka: {self._topic.partitions} partition(s)")
+            deadline = time.monotonic() + _CREATE_SECONDS
             while (found := self._cluster.topics([name])) == {}:  # until all brokers know of it
+                if time.monotonic() > deadline:
+                    raise KafkaError(f"topic {name!r} was made, but Kafka does not show it")
                 time.sleep(0.1)
-        if found[name].partitions != self._topic.partitions:
-            self.remarks.append(
-                f"{name} has {found[name].partitions} partition(s) in Kafka and "
-                f"{self._topic.partitions} here: keys are partitioned anew"
-            )
-        return found[name]
+        return sound(found[name])
 
-    def _begin(self) -> None:
-        """Commit log start for partitions that were never sent, unless others have written there."""
+    def _refuse_nonsense(self) -> None:
+        topic, to = self._topic, self._to
+        if topic.source is not None and topic.source.topic_id == to.id:
+            raise MirrorError(
+                f"topic {topic.name!r} mirrors {to.name!r}: it is not sent back there"
+            )
+        is_same = to.partitions == topic.partitions
+        if not is_same:
+            self.remarks.append(
+                f"{to.name} has {to.partitions} partition(s) in Kafka and {topic.partitions} here: "
+                "keys are partitioned anew"
+            )
+        if topic.is_scattered and not (is_same and self._asked.view is View.LOG):
+            raise MirrorError(
+                f"keys of {topic.name!r} may be in several partitions: send its log, to a topic with "
+                f"{topic.partitions} partition(s), or which of their values is the last is not certain"
+            )
+
+    def _begin(self) -> set[int]:
+        """Commit log start for partitions that were never sent; those that may have been sent to.
+
+        A topic in Kafka that others have written to is refused.
+        """
         known = self._known()
-        if not known and not self._asked.is_append:
-            bounds = self._cluster.bounds((self._to.name, n) for n in range(self._to.partitions))
-            if any(b.end > b.start for b in bounds.values()):
-                raise MirrorError(
-                    f"topic {self._to.name!r} in Kafka has records already, which were not sent from "
-                    "here; give another name with --to, or --append to send ours after them"
-                )
+        wanted = [(self._to.name, number) for number in range(self._to.partitions)]
+        bounds = {n: sound(b) for (_, n), b in self._cluster.bounds(wanted).items()}
+        filled = {n for n, b in bounds.items() if b.end > 0}
+        if not known and filled and not self._asked.is_append:
+            raise MirrorError(
+                f"topic {self._to.name!r} in Kafka has records already, which were not sent from "
+                "here; give another name with --to, or --append to send ours after them"
+            )
         if new := {n: at for n, at in self._starts.items() if n not in known}:
             self._commit(new)
+        is_same = self._to.partitions == self._topic.partitions
+        return {n for n in known if (n in filled if is_same else filled)}
 
     def _known(self) -> dict[int, int]:
         """How far the group has come."""
@@ -143,8 +171,24 @@ class Publisher:
         known = self._known()
         for row in queries.partitions(self._base.catalog, self._topic):
             if row.partition in known and not self._asked.allow_loss:
-                _refuse_loss(self._topic, row, known[row.partition])
+                self._refuse_loss(row, known[row.partition])
         return {n: max(at, self._starts[n]) for n, at in known.items() if n in self._starts}
+
+    def _refuse_loss(self, row: PartitionRow, at: int) -> None:
+        """Raise if what follows the position is no longer all there."""
+        where = f"{self._topic.name}-{row.partition}"
+        if at < row.log_start:
+            raise MirrorError(
+                f"{where}: retention has dropped offsets {at} to {row.log_start - 1} before they were "
+                f"sent; {GO_ON}"
+            )
+        is_begun = at > self._starts[row.partition] or row.partition in self._sent_before
+        if is_begun and at < row.exact_from:
+            raise MirrorError(
+                f"{where}: tombstones between offsets {at} and {row.exact_from} have gone before they "
+                "were sent, so deleted keys may live on in Kafka; delete the topic there and send it "
+                f"anew; {GO_ON}"
+            )
 
     def _next(self, done: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """The offsets of each partition that a round sends of the log."""
@@ -183,18 +227,3 @@ class Publisher:
     def _commit(self, offsets: Mapping[int, int]) -> None:
         places = {(self._topic.id, number): at for number, at in offsets.items()}
         groups.note(self._base.catalog, self.group, places, self._base.clock())
-
-
-def _refuse_loss(topic: TopicRow, row: PartitionRow, at: int) -> None:
-    """Raise if what follows the position is no longer all there."""
-    where = f"{topic.name}-{row.partition}"
-    if at < row.log_start:
-        raise MirrorError(
-            f"{where}: retention has dropped offsets {at} to {row.log_start - 1} before they were "
-            f"sent; {GO_ON}"
-        )
-    if row.log_start < at < row.exact_from:
-        raise MirrorError(
-            f"{where}: tombstones between offsets {at} and {row.exact_from} have gone before they were "
-            f"sent, so deleted keys may live on in Kafka; {GO_ON}"
-        )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lastword.config import TOPIC_KEYS, Setting, topic_config
+from lastword.config import COMPACT, TOPIC_KEYS, Setting, topic_config
 from lastword.errors import InvalidConfigError
-from lastword.kafka.cluster import KafkaTopic
+from lastword.kafka.cluster import KafkaSetting
 
-POLICY, COMPRESSION = "cleanup.policy", "compression.type"
+POLICY, COMPRESSION, TOMBSTONES = "cleanup.policy", "compression.type", "delete.retention.ms"
 
 
 class Taken(NamedTuple):
@@ -19,13 +19,13 @@ class Taken(NamedTuple):
     left: dict[str, str]
 
 
-def taken_over(topic: KafkaTopic, instead: Mapping[str, str]) -> Taken:
+def taken_over(theirs: Mapping[str, KafkaSetting], instead: Mapping[str, str]) -> Taken:
     """The settings of a copy: what was set in Kafka, by topic or broker, unless `instead` says other.
 
     The policy always: where nobody set it, Kafka deletes and a store compacts.
     """
     settings, left = {}, {}
-    for name, its in topic.settings.items():
+    for name, its in theirs.items():
         if name not in TOPIC_KEYS or (its.is_default and name != POLICY):
             continue
         if name == COMPRESSION and its.value == "producer":
@@ -37,6 +37,11 @@ def taken_over(topic: KafkaTopic, instead: Mapping[str, str]) -> Taken:
         else:
             settings[name] = its.value
     return Taken({**settings, **instead}, {n: why for n, why in left.items() if n not in instead})
+
+
+def tombstones_ms(theirs: Mapping[str, KafkaSetting]) -> int | None:
+    """How long Kafka keeps tombstones; None if it does not compact."""
+    return int(theirs[TOMBSTONES].value) if COMPACT in theirs[POLICY].value else None
 
 
 def handed_over(settings: list[Setting]) -> dict[str, str]:

@@ -39,11 +39,20 @@ def checked(
     `keyless` is how many records without a key went before: they go round robin. Late records were
     within the bounds of time when they were sent, and are not measured again.
     """
-    topic.refuse_append()
+    topic.refuse_change("records are appended")
     _refuse_null_keys(table, topic)
     table = table.set_column(1, GIVEN.field(1), _timestamps(table, topic, now_ms, is_late))
     partitions, has_strays = _partitions(table, topic, keyless)
     return Batch(topic, table.set_column(0, GIVEN.field(0), partitions), has_strays)
+
+
+def mirrored(table: pa.Table, topic: TopicRow) -> Batch:
+    """Records of Kafka, which keep their partition and, in a column more, their offset."""
+    chosen = table["partition"].cast(pa.int32())
+    records = to_table(table.select(["key", "value", "timestamp", "headers"]))
+    records = records.set_column(0, GIVEN.field(0), chosen).append_column("offset", table["offset"])
+    has_strays = _has_strays(records["key"], chosen, _hashed(records["key"], topic))
+    return Batch(topic, records, has_strays)
 
 
 def checked_record(record: Record, topic: TopicRow, now_ms: int) -> Record:
@@ -108,15 +117,22 @@ def _partitions(table: pa.Table, topic: TopicRow, keyless: int) -> tuple[pa.Chun
             f"{_listed(bad)} for another one; nothing was appended",
             bad,
         )
-    hashed = np.concatenate(
-        [partition_for(chunk, topic.partitions) for chunk in table["key"].chunks]
-        or [np.zeros(0, np.int32)]
-    )
+    hashed = _hashed(table["key"], topic)
     without_key = _where(pc.and_(pc.is_null(table["key"]), pc.is_null(chosen)))
     hashed[without_key] = (keyless + np.arange(len(without_key))) % topic.partitions
-    strays = pc.and_(pc.not_equal(chosen, pa.array(hashed)), pc.is_valid(table["key"]))
     placed = pc.coalesce(chosen.combine_chunks(), pa.array(hashed, pa.int32()))
-    return pa.chunked_array([placed]), bool(pc.any(strays).as_py())
+    return pa.chunked_array([placed]), _has_strays(table["key"], chosen, hashed)
+
+
+def _hashed(keys: pa.ChunkedArray, topic: TopicRow) -> NDArray[np.int32]:
+    """The partitions that the keys' hashes name."""
+    chunks = [partition_for(chunk, topic.partitions) for chunk in keys.chunks]
+    return np.concatenate(chunks or [np.zeros(0, np.int32)])
+
+
+def _has_strays(keys: pa.ChunkedArray, chosen: pa.ChunkedArray, hashed: NDArray[np.int32]) -> bool:
+    strays = pc.and_(pc.not_equal(chosen, pa.array(hashed)), pc.is_valid(keys))
+    return bool(pc.any(strays).as_py())
 
 
 def _where(mask: pa.ChunkedArray) -> NDArray[np.int64]:

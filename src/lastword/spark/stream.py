@@ -168,7 +168,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _span(self, place: Place, start: int | None, end: int) -> Span:
         """What lies between two offsets. A partition that is new is read from its beginning."""
-        first = end if start == LATEST else start or 0
+        beginning = 0 if place.row.mirrored_ms is None else place.row.log_start  # as in its source
+        first = end if start == LATEST else beginning if start is None else start
         number = place.row.partition
         row, files = queries.read_plan(self._base.catalog, place.topic, number, (first, end))
         now = Place(place.topic, row)
