@@ -197,7 +197,7 @@ class TestRounds:
         same(kafka, local, name)
 
     def test_what_comes_meanwhile_is_for_another_time(
-        self, kafka: Kafka, local: Store, rounds: Rounds
+        self, kafka: Kafka, local: Store, clock: ManualClock, rounds: Rounds
     ) -> None:
         name = kafka.create(2, {"cleanup.policy": "delete"})
         troubled = kafka.create(1, {"cleanup.policy": "delete"})
@@ -206,12 +206,15 @@ class TestRounds:
         list(rounds(local, troubled))
         kafka.produce(troubled, messages(20))
         kafka.delete_records(troubled, 0, 30)  # which lags from now on, for ever
-        count = 0
+        began_ms, count = clock(), 0
         for _ in rounds(local, name, troubled, most_offsets=15):
             kafka.produce(name, messages(20))
+            clock.advance(100_000)
             count += 1
         assert count == 3
         assert sum(end for _, end in local.topic(name).offsets().values()) == 20
+        rows = queries.partitions(local.base.catalog, local.topic(name).row)
+        assert {row.mirrored_ms for row in rows} == {began_ms}  # since then it has not everything
 
     def test_it_goes_on_after_trouble(
         self,

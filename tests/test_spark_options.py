@@ -105,6 +105,7 @@ class TestWhere:
             ({"startingOffsets": {"t": {"0": 4}}, "endingOffsets": {"t": {"1": 5}}}, "same partitions; t-0 is only in one"),
             ({"startingOffsetsByTimestampStrategy": "guess"}, "is error or latest, not 'guess'"),
             ({"minPartitions": "0"}, "minPartitions is a whole number from 1 on"),
+            ({"ordered": "true", "minPartitions": "2"}, "leave minPartitions out"),
             ({"maxRecordsPerPartition": "-4"}, "maxRecordsPerPartition is a whole number from 1 on"),
             ({"failOnDataLoss": "maybe"}, "failOnDataLoss is true or false, not 'maybe'"),
             ({"view": "newest"}, "view is log or latest, not 'newest'"),
@@ -274,6 +275,11 @@ class TestPlan:
             ]
         assert len(tasks(log, **TOPIC, minPartitions=5)) >= 5
         assert len(tasks(log, **TOPIC, minPartitions=1)) == 2
+
+    def test_ordered(self, log: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("lastword.spark.plan.TASK_BYTES", 1)
+        assert len(tasks(log, **TOPIC)) > 2
+        assert len(tasks(log, **TOPIC, ordered="true")) == 2
 
     def test_after_a_pass_tasks_are_cut_by_what_is_left(self, log: Store) -> None:
         """Offsets are no measure: five of six may be gone."""

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lastword.catalog import queries, topics
 from lastword.catalog.commits import commit_mirror, note_mirrored
@@ -48,6 +49,13 @@ class Copied:
     records: int  # that this round copied
     log_end: int
     lag: int  # offsets that Kafka had more, when the round began
+
+
+class Look(NamedTuple):
+    """Where the logs in Kafka ended, and when."""
+
+    at_ms: int
+    ends: Mapping[Place, int]
 
 
 @dataclass(frozen=True)
@@ -87,24 +95,25 @@ class Mirror:
 
     def rounds(self) -> Iterator[MirrorRound]:
         """Rounds until all is copied that Kafka has now; what comes meanwhile is for another time."""
-        ends: dict[Place, int] = {}
+        look = None
         while True:
-            done = self.round(ends)
+            done, look = self._round(look)
             yield done
             if not (done.has_moved and done.lag):
                 return
 
-    def round(self, ends: dict[Place, int] | None = None) -> MirrorRound:
-        """Copy what Kafka has now, or as much of it as a round may.
+    def round(self) -> MirrorRound:
+        """Copy what Kafka has now, or as much of it as a round may."""
+        return self._round(None)[0]
 
-        `ends`, if given, is filled by the first round and bounds those that follow.
-        """
-        began, looked_ms = time.perf_counter(), self._base.clock()
+    def _round(self, until: Look | None) -> tuple[MirrorRound, Look]:
+        """Copy what Kafka has now, or had at an earlier look; also the look that counts."""
+        began, now_ms = time.perf_counter(), self._base.clock()
         both = Counterparts(self._base, self._cluster, self._cluster_id, self._wanted)
         standings = {(s.topic.id, s.row.partition): s for s in both.standings()}
-        if ends is not None:
-            ends |= {} if ends else {place: s.kafka.end for place, s in standings.items()}
-            standings = {p: s.ending_at(ends[p]) for p, s in standings.items() if p in ends}
+        look = until or Look(now_ms, {place: s.kafka.end for place, s in standings.items()})
+        looked_ms, ends = look
+        standings = {p: s.ending_at(ends[p]) for p, s in standings.items() if p in ends}
         known = [self._refused.get((place, s.row.log_end)) for place, s in standings.items()]
         sound = [s for s, trouble in zip(standings.values(), known, strict=True) if trouble is None]
         planned = plan(
@@ -114,7 +123,7 @@ class Mirror:
         done, refused = self._judged(standings, planned.copies, staged, looked_ms)
         self._commit(standings, done, staged)
         self._note(standings.values(), looked_ms)
-        return MirrorRound(
+        told = MirrorRound(
             _after(standings, done, staged),
             (*both.troubles, *planned.troubles, *filter(None, known), *refused),
             tuple(both.remarks),
@@ -122,6 +131,7 @@ class Mirror:
             time.perf_counter() - began,
             has_moved=bool(done),
         )
+        return told, look
 
     def _judged(
         self,
@@ -155,7 +165,7 @@ class Mirror:
             for c in copies
             if (source := standings[_place(c)].topic.source) is not None
         }
-        now = self._cluster.topics({source.topic for source in sources.values()})
+        now = self._cluster.topics({source.topic for source in sources.values()}) if sources else {}
         ids = {name: topic.id for name, topic in now.items() if isinstance(topic, KafkaTopic)}
         return {i for i, source in sources.items() if ids.get(source.topic) != source.topic_id}
 

@@ -204,11 +204,12 @@ class Publisher:
         """The records in order: a task for each partition."""
         bounds = [{str(n): at[i] for n, at in sent.items()} for i in (0, 1)]
         starts, ends = (json.dumps({self._topic.name: its}) for its in bounds)
-        fails = str(not self._asked.allow_loss).lower()
-        options = {"startingOffsets": starts, "endingOffsets": ends, "failOnDataLoss": fails}
-        frame = self._source(sent).options(**options).load()
-        by_partition = frame.repartition(len(sent), "partition")
-        return by_partition.sortWithinPartitions("partition", "offset")
+        return (
+            self._source(sent)
+            .options(startingOffsets=starts, endingOffsets=ends, ordered="true")
+            .option("failOnDataLoss", str(not self._asked.allow_loss).lower())
+            .load()
+        )
 
     def _source(self, sent: Mapping[int, tuple[int, int]]) -> DataFrameReader:
         assigned = json.dumps({self._topic.name: list(sent)})

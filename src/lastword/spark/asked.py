@@ -49,6 +49,7 @@ class Reading:
     no_match_is_latest: bool = False
     min_partitions: int | None = None
     max_records: int | None = None
+    is_ordered: bool = False
     fail_on_data_loss: bool = True
     group: str | None = None  # a stream's, which commits what it has done
     max_per_trigger: int | None = None
@@ -123,12 +124,19 @@ def _common(options: Options) -> dict[str, Any]:
         raise InvalidArgumentError(
             f"option startingOffsetsByTimestampStrategy is error or latest, not {strategy!r}"
         )
+    is_ordered = options.flag("ordered", False)
+    for name in ("minPartitions", "maxRecordsPerPartition"):
+        if is_ordered and options[name] is not None:
+            raise InvalidArgumentError(
+                f"ordered=true is a task for each partition: leave {name} out"
+            )
     return {
         "store": options.store,
         "subscription": subscription(options),
         "no_match_is_latest": strategy.lower() == "latest",
         "min_partitions": options.number("minPartitions", least=1),
         "max_records": options.number("maxRecordsPerPartition", least=1),
+        "is_ordered": is_ordered,
         "fail_on_data_loss": options.flag("failOnDataLoss", True),
     }
 

@@ -44,6 +44,7 @@ OPTIONS = [
     Option("endingOffsetsByTimestamp", "b", "", "The same for each partition, as JSON. Beats `endingOffsets`."),
     Option("minPartitions", "bs", "", "Split the work into about so many tasks at the least, by live records."),
     Option("maxRecordsPerPartition", "bs", "", "No task reads more records than this."),
+    Option("ordered", "bs", "false", "`true`: a task for each partition, which reads it in order; for sinks that must keep the order, such as Kafka's."),
     Option("failOnDataLoss", "bs", "true", "Fail if records were dropped before they were read; `false` goes on without them. What compaction removes is no loss."),
     Option("maxOffsetsPerTrigger", "s", "", "At most so many live records in a batch, shared among the partitions."),
     Option("minOffsetsPerTrigger", "s", "", "Wait until so many have come, …"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lastword.catalog import queries
 from lastword.catalog.topics import store_settings
-from lastword.config import TimestampType
+from lastword.config import LONG_MAX, TimestampType
 from lastword.errors import UnknownTopicError
 from lastword.foundation import Foundation
 from lastword.log.scan import Section
@@ -59,6 +59,8 @@ def share(base: Foundation, spans: Sequence[Span], reading: Reading) -> list[Rea
     by_place = {span.place.key: span for span in spans}
     tasks = []
     task_bytes = LATEST_TASK_BYTES if reading.is_latest else TASK_BYTES
+    if reading.is_ordered:
+        task_bytes = LONG_MAX
     for its in split(pieces, task_bytes, reading.min_partitions, reading.max_records):
         span = by_place[its[0].file.topic, its[0].file.partition]
         tasks.append(ReadTask(base.root, its, timestamp_type(span.place.topic)))
