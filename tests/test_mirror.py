@@ -607,6 +607,7 @@ class TestCommand:
         assert f"mirrors {name} of Kafka cluster" in run("topics", "describe", name).out
         again = run(*words, "--available-now", "--json")
         assert again.json["partitions"][0]["records"] == 0
+        assert (again.json["records"], again.json["lag"]) == (0, 0)
         missing = run(
             "mirror", "--bootstrap-servers", kafka.bootstrap, "--topic", "x", "--available-now"
         )
@@ -660,3 +661,5 @@ def test_what_cannot_be_meant(local: Store, mirrored: Mirrored) -> None:
         mirrored(local, "t", pattern="t")
     with pytest.raises(LastwordError, match="1 offset or more"):
         mirrored(local, "t", most_offsets=0)
+    with pytest.raises(LastwordError, match="did you mean 'retention.ms'"):
+        mirrored(local, "t", settings={"retention.mss": "1"})

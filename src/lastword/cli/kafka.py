@@ -265,7 +265,8 @@ def _for_ever(rounds: Mirror, stop: threading.Event, wait_ms: int, as_json: bool
 
 def _show_mirrored(done: MirrorRound, as_json: bool, say: Callable[[str], None]) -> None:
     if as_json:
-        print(json.dumps(plain(done)), flush=True)
+        totals = {"records": done.records, "lag": done.lag}
+        print(json.dumps({**totals, **plain(done)}), flush=True)
         return
     for remark in done.remarks:
         say(remark)

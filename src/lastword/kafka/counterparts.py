@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lastword.catalog import queries, topics
+from lastword.config import topic_config
 from lastword.errors import InvalidArgumentError, KafkaError, LastwordError, MirrorError
 from lastword.foundation import Foundation
 from lastword.kafka.cluster import Cluster, KafkaSetting, KafkaTopic, sound
@@ -36,6 +37,7 @@ class Wanted:
             raise InvalidArgumentError("say what to mirror: topics, or a pattern for their names")
         if self.most_offsets < 1:
             raise InvalidArgumentError(f"a round copies 1 offset or more, not {self.most_offsets}")
+        topic_config(self.settings)
         try:
             re.compile(self.pattern or "")
         except re.error as error:

@@ -83,8 +83,10 @@ class Publisher:
         self._asked = asked
         self._topic = queries.topic_named(base.catalog, asked.topic)
         self.remarks: list[str] = []
+        self._refuse_mixing(is_same=True)
         self._to = self._target()
-        self._refuse_nonsense()
+        self._refuse_mixing(is_same=self._to.partitions == self._topic.partitions)
+        self._refuse_loop()
         self.group = f"publish:{cluster.id()}:{self._to.id}"
         rows = queries.partitions(base.catalog, self._topic)
         self._starts = {row.partition: row.log_start for row in rows}
@@ -124,22 +126,28 @@ class Publisher:
                 time.sleep(0.1)
         return sound(found[name])
 
-    def _refuse_nonsense(self) -> None:
-        topic, to = self._topic, self._to
-        if topic.source is not None and topic.source.topic_id == to.id:
-            raise MirrorError(
-                f"topic {topic.name!r} mirrors {to.name!r}: it is not sent back there"
-            )
-        is_same = to.partitions == topic.partitions
-        if not is_same:
-            self.remarks.append(
-                f"{to.name} has {to.partitions} partition(s) in Kafka and {topic.partitions} here: "
-                "keys are partitioned anew"
-            )
+    def _refuse_mixing(self, is_same: bool) -> None:
+        """Raise if records of one key, from several partitions, could come in any order.
+
+        `is_same`: the topic in Kafka has as many partitions.
+        """
+        topic = self._topic
         if topic.is_scattered and not (is_same and self._asked.view is View.LOG):
             raise MirrorError(
                 f"keys of {topic.name!r} may be in several partitions: send its log, to a topic with "
                 f"{topic.partitions} partition(s), or which of their values is the last is not certain"
+            )
+        if not is_same:
+            self.remarks.append(
+                f"{self._to.name} has {self._to.partitions} partition(s) in Kafka and "
+                f"{topic.partitions} here: keys are partitioned anew"
+            )
+
+    def _refuse_loop(self) -> None:
+        source = self._topic.source
+        if source is not None and source.topic_id == self._to.id:
+            raise MirrorError(
+                f"topic {self._topic.name!r} mirrors {self._to.name!r}: it is not sent back there"
             )
 
     def _begin(self) -> set[int]:
