@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -51,30 +51,29 @@ class Kafka:
     ) -> str:
         """A new topic; its name."""
         name = name or f"topic-{next(self._numbers)}"
-        settings = {key: str(value) for key, value in (config or {}).items()}
-        new = NewTopic(name, partitions, 1, config=settings)
-        for future in self._admin.create_topics([new]).values():
-            future.result()
+        self.create_all([(name, partitions, config or {})])
         return name
 
     def create_all(self, topics: Iterable[tuple[str, int, Mapping[str, object]]]) -> None:
-        """Many topics at once."""
+        """Many topics at once, until the broker knows of them."""
         new = [
             NewTopic(name, partitions, 1, config={k: str(v) for k, v in config.items()})
             for name, partitions, config in topics
         ]
-        for future in self._admin.create_topics(new).values():
+        futures = self._admin.create_topics(new)
+        for future in futures.values():
             future.result()
+        _until(lambda: futures.keys() <= self._known(), f"{futures.keys()} known")
 
     def delete(self, name: str) -> None:
         for future in self._admin.delete_topics([name]).values():
             future.result()
-        while name in self._admin.list_topics().topics:
-            time.sleep(0.05)
+        _until(lambda: name not in self._known(), f"{name} deleted")
 
     def grow(self, name: str, partitions: int) -> None:
         for future in self._admin.create_partitions([NewPartitions(name, partitions)]).values():
             future.result()
+        _until(lambda: self.partitions(name) == partitions, f"{name} grown")
 
     def delete_records(self, name: str, partition: int, before: int) -> None:
         place = TopicPartition(name, partition, before)
@@ -101,12 +100,10 @@ class Kafka:
         before = self.its.log.read_text().count(told)
         for future in self._admin.incremental_alter_configs([resource]).values():
             future.result()
-        deadline = time.monotonic() + _WAIT_SECONDS
-        while (
-            self.its.log.read_text().count(told) <= before
-        ):  # the broker hears of it a little later
-            assert time.monotonic() < deadline, f"{name} was not altered"
-            time.sleep(0.01)
+        _until(lambda: self.its.log.read_text().count(told) > before, f"{name} altered")
+
+    def _known(self) -> set[str]:
+        return set(self._admin.list_topics().topics)
 
     def partitions(self, name: str) -> int:
         return len(self._admin.list_topics(name).topics[name].partitions)
@@ -199,14 +196,20 @@ class Kafka:
 
     def wait_until_cleaned(self, expected: Mapping[tuple[str, int], int]) -> None:
         """Until the cleaner has come so far."""
-        deadline = time.monotonic() + _WAIT_SECONDS
-        while True:
+
+        def is_cleaned() -> bool:
             found = self.checkpoints()
-            behind = {w for w, offset in expected.items() if found.get(w, -1) < offset}
-            if not behind:
-                return
-            assert time.monotonic() < deadline, f"not cleaned: {sorted(behind)[:10]}"
-            time.sleep(0.02)
+            return all(found.get(where, -1) >= offset for where, offset in expected.items())
+
+        _until(is_cleaned, f"cleaned up to {expected}")
+
+
+def _until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait: what a broker has promised, it does a little later."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, f"not {what}"
+        time.sleep(0.01)
 
 
 def days_ago(days: float, now_ms: int) -> int:
