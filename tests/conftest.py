@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import lastword
@@ -20,7 +21,7 @@ from broker import BrokerError, start, stop
 from broker.client import Kafka
 from broker.jars import broker_jars, connector_jars
 from lastword.jobs import archive
-from lastword.jobs.session import java_binary
+from lastword.jobs.session import found_or_started, java_binary, python_for_workers, running
 from lastword.jobs.spark import SparkRunner
 from lastword.kafka.cluster import Cluster
 from lastword.kafka.counterparts import Wanted
@@ -33,8 +34,9 @@ from tests.kafka_door import Mirrored
 ROOT = Path(__file__).parent.parent
 # Spark's Python workers find the functions of tests, wherever the session was started.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".cache")
+# Hundreds of processes import lastword: the first leaves its byte code to the others.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile(
     "lastword", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -42,14 +44,20 @@ settings.register_profile(
 settings.load_profile("lastword")
 
 _LONGEST = (
-    "cleaner_spark",
     "spark_stream",
-    "mirror",
     "docs",
     "spark_read",
+    "cleaner_spark",
+    "mirror",
+    "ui_browser",
     "cli_cleaning",
-    "spark_write",
+    "latest",
+    "processes",
     "kafka_differential",
+    "cli",
+    "cleaner_mark",
+    "spark_write",
+    "consumer",
 )
 
 
@@ -59,11 +67,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
+_QUICK_JAVA = """#!/bin/sh
+case "$*" in *Archive*) ;; *) set -- {archive} "$@" ;; esac
+case "$*" in *GC*) ;; *) set -- -XX:+UseSerialGC "$@" ;; esac
+exec "{java}" -XX:TieredStopAtLevel=1 "$@"
+"""
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Before the first test: let every Spark of every test start in half the time."""
-    java = java_binary()
-    if not hasattr(config, "workerinput") and not archive.path(java).exists():
+    """Before the first test: a Java and workers for all of them that start fast.
+
+    Also where a test starts Spark as users do it: in a page of the docs, in a cluster, by Connect.
+    """
+    if hasattr(config, "workerinput"):
+        return  # it has its environment from the process that started it
+    java, home = java_binary(), ROOT / ".cache" / "quick"
+    if not archive.path(java).exists():
         archive.make(java)
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    (home / "bin" / "java").write_text(_QUICK_JAVA.format(java=java, archive=archive.options(java)))
+    (home / "bin" / "java").chmod(0o755)
+    os.environ.setdefault("PYSPARK_PYTHON", python_for_workers(home))
+    os.environ["JAVA_HOME"] = str(home)
 
 
 NewStore = Callable[[], Store]
@@ -167,8 +192,10 @@ def any_data(data_url: str, clock: ManualClock) -> Iterator[Store]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of all tests."""
-    from lastword.jobs.session import found_or_started
-
+    if (earlier := running()) is not None:  # a command's, of a test: it may lack the connector
+        earlier.stop()
+        SparkContext._gateway.shutdown()  # type: ignore[union-attr]
+        SparkContext._gateway = SparkContext._jvm = None
     jars: dict[str, str] = {}
     with suppress(BrokerError):  # then the tests that need a broker are skipped, too
         jars = {"spark.jars": connector_jars()}

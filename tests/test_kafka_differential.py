@@ -2,7 +2,7 @@
 
 Hypothesis draws the scenarios: each is the life of one partition in three phases, and a phase ends with
 a pass. All of them are played at once, as partitions of a few topics with different settings, so that
-one broker serves hundreds. Time is in the records: segments roll because the next record is more than
+one broker serves many. Time is in the records: segments roll because the next record is more than
 `segment.ms` younger, on both sides by the same rule. `LASTWORD_SEED` repeats a run.
 
 What may differ is in docs/kafka-parity.md. Of that table, two rows show here: tombstones past their
@@ -34,8 +34,9 @@ from lastword.partitioner import partition_for
 from lastword.store import Store
 from lastword.testing import InProcess
 from lastword.topic import Topic
+from tests.soak import times
 
-SCENARIOS, PHASES = 240, 3
+SCENARIOS, PHASES = times(120), 3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NEVER = 10 * DAY_MS  # no tombstone goes so soon
 FILLER = b"filler"
@@ -184,7 +185,7 @@ class Played:
         )
 
 
-def test_hundreds_of_random_logs(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_random_logs(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> None:
     from_seed = int(os.environ.get("LASTWORD_SEED") or random.randrange(1 << 32))
     print(f"LASTWORD_SEED={from_seed}")
     everything = drawn(SCENARIOS, from_seed)

@@ -17,6 +17,7 @@ import pytest
 
 import lastword
 from lastword.store import Store
+from tests.soak import times
 
 WRITERS, APPENDS = 8, 12
 
@@ -82,7 +83,7 @@ def test_a_writer_killed_many_times(catalog_url: str, tmp_path: Path) -> None:
     with lastword.open(catalog_url) as store:
         store.create_topic("t", partitions=4)
     acknowledged = -1
-    for _ in range(8):
+    for _ in range(times(5)):
         writer = subprocess.Popen(
             [sys.executable, "-c", KILLED_WRITER, catalog_url, str(acknowledged + 1)],
             stdout=subprocess.PIPE,

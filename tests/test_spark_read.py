@@ -395,7 +395,7 @@ def test_spark_connect(local: Store, url: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CONNECT, url, str(tmp_path / "checkpoint")],
         capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1].endswith("pyspark.sql.connect.session 2 2")

@@ -303,12 +303,12 @@ def _forget_last_commit(checkpoint: Path) -> bool:
     return True
 
 
-def test_kill_it_ten_times(local: Store, streams: Streams) -> None:
-    """Five queries, twice each, while a writer writes: Python workers, of tasks, plans and commits,
+def test_kill_it_again_and_again(local: Store, streams: Streams) -> None:
+    """Three queries, twice each, while a writer writes: Python workers, of tasks, plans and commits,
     are killed, queries stopped, and Spark's note of a batch taken away, at random. Nothing is lost,
     nothing doubled."""
     source = local.create_topic("in", 3)
-    outs = [local.create_topic(f"out-{i}", 3) for i in range(5)]
+    outs = [local.create_topic(f"out-{i}", 3) for i in range(3)]
     stop = threading.Event()
 
     def write_on() -> None:
@@ -325,7 +325,7 @@ def test_kill_it_ten_times(local: Store, streams: Streams) -> None:
         for _ in range(times(2)):
             frame = streams.source(subscribe="in")
             queries = [streams.start(frame, o.name, topic=o.name) for o in outs]
-            until(lambda all_=queries: sum(bool(_batches(q)) for q in all_) > 2)  # type: ignore[misc]
+            until(lambda all_=queries: sum(bool(_batches(q)) for q in all_) > 1)  # type: ignore[misc]
             for query, out in zip(queries, outs, strict=True):
                 if random_.random() < 0.6:
                     with suppress(ProcessLookupError, IndexError):
@@ -344,7 +344,7 @@ def test_kill_it_ten_times(local: Store, streams: Streams) -> None:
         for p in range(3):
             written = [(r.key, r.value) for r in source.read(p)]
             assert [(r.key, r.value) for r in out.read(p)] == written
-    assert (killed >= 3, forgotten >= 2) == (True, True), (killed, forgotten)
+    assert (killed >= 2, forgotten >= 1) == (True, True), (killed, forgotten)
 
 
 def _batches(query: StreamingQuery) -> list[Any]:
