@@ -7,6 +7,8 @@ with `offsets=True` each record shows its offset, `0:a=1`.
 
 from __future__ import annotations
 
+import os
+
 from lastword.catalog import queries
 from lastword.cleaner.choose import Asked
 from lastword.cleaner.run import Cleaner
@@ -14,6 +16,7 @@ from lastword.config import LONG_MAX
 from lastword.jobs.runner import Runner
 from lastword.model import Record
 from lastword.passes import Pass
+from lastword.store import Store
 from lastword.testing import InProcess
 from lastword.topic import Topic
 
@@ -53,6 +56,12 @@ def live_paths(topic: Topic, partition: int = 0) -> list[str]:
     base = topic._base
     _, files = queries.read_plan(base.catalog, topic.row, partition, (0, LONG_MAX))
     return [file.facts.path for file in files]
+
+
+def open_files(store: Store) -> list[str]:
+    """The files of the store's data that this process has open."""
+    links = (os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd"))
+    return [link for link in links if link.startswith(os.path.realpath(store.base.root.full("")))]
 
 
 def _word(record: Record, offsets: bool) -> str:

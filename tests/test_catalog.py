@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 import lastword
-from lastword.catalog import commits, queries, retired, schema, writers
+from lastword.catalog import cleaning, commits, queries, retired, schema, writers
 from lastword.catalog.commits import NewLogStart
 from lastword.errors import (
     CatalogError,
@@ -28,7 +29,7 @@ from lastword.errors import (
 from lastword.log import append as log_append
 from lastword.model import Record, StagedFile, Writer
 from lastword.store import Store
-from lastword.testing import ManualClock
+from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
 from tests.notation import live_paths, shown, write
 
@@ -429,6 +430,34 @@ class TestOpening:
             tx.execute(update(schema.store).values(schema_version=version))
         with pytest.raises(CatalogVersionError, match=f"schema version {version}, .*{advice}"):
             lastword.open(catalog_url)
+
+    def test_an_older_version_is_brought_up_to_date(
+        self, catalog_url: str, clock: ManualClock
+    ) -> None:
+        with lastword.open(catalog_url, clock=clock) as store:
+            write(store.create_topic("t"), "a=1 a=2")
+            store.clean("t", runner=InProcess())
+            with store.base.catalog.write() as tx:  # as version 4 made it
+                tx.execute(text("ALTER TABLE topic DROP COLUMN paused_ms"))
+                schema.pass_files.drop(tx)
+                tx.execute(update(schema.store).values(schema_version=4))
+        with lastword.open(catalog_url, clock=clock) as store:
+            topic = store.topic("t")
+            assert shown(topic) == "a=2"
+            topic.pause()
+            (done,) = store.passes("t")
+            assert cleaning.pass_with_files(store.base.catalog, done.id) == (done, [])
+
+    def test_a_catalog_that_is_gone_is_not_written_to(self, local: Store) -> None:
+        """Else what is appended would be lost without a word."""
+        topic = local.create_topic("t")
+        path = Path(local.url) / "catalog.db"
+        path.rename(path.with_name("elsewhere.db"))
+        for ask in (lambda: topic.append([("a", "1")]), topic.describe):
+            with pytest.raises(CatalogError, match="was moved, deleted or replaced"):
+                ask()
+        path.with_name("elsewhere.db").rename(path)
+        topic.append([("a", "1")])
 
     def test_opened_by_many_at_once(self, catalog_url: str) -> None:
         barrier = threading.Barrier(8)

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from lastword import retention
 from lastword.catalog import cleaning, retired, schema
 from lastword.catalog.commits import commit_clean
 from lastword.cleaner import choose, run
 from lastword.cleaner.choose import Asked
 from lastword.cleaner.mark import mark
-from lastword.cleaner.metrics import as_prometheus, gauges
+from lastword.cleaner.metrics import MOST_TOPICS, OTHERS, PassTotals, as_prometheus, gauges
+from lastword.cleaner.overview import KeyCount, overview
 from lastword.cleaner.run import Cleaner
 from lastword.cleaner.service import Service, Told
 from lastword.cleaner.sweep import sweep
@@ -476,6 +478,90 @@ class TestChoosing:
         ]
 
 
+class TestFilesThatStay:
+    def test_they_are_in_the_account_last(self, local: Store) -> None:
+        topic = local.create_topic("t", config={"segment.bytes": 1 << 20})
+        topic.append([("big", random.Random(7).randbytes(900_000))])
+        topic.roll()
+        write(topic, "a=1 a=2")
+        (done,) = clean(topic)
+        found = cleaning.pass_with_files(local.base.catalog, done.id)
+        assert found is not None
+        assert [(c.fate, c.base_offset) for c in found[1]] == [
+            ("written", 1),
+            ("rewritten", 1),
+            ("kept", 0),
+        ]
+        assert (done.files_kept, done.files_rewritten) == (1, 1)
+
+
+class TestPaused:
+    def test_the_cleaner_leaves_it_alone(self, store: Store, clock: ManualClock) -> None:
+        settings = {"cleanup.policy": "compact,delete", "retention.ms": 1000, "segment.ms": 1000}
+        topic = store.create_topic("t", config=settings)
+        write(topic, "a=1 a=2 | a=3*")
+        topic.pause()
+        clock.advance(DAY_MS)
+        assert store.clean("t", force=True, runner=InProcess()) == []
+        assert store.expire("t") == []
+        assert shown(topic) == "a=1 a=2 | a=3*"
+        assert str(topic.why()).startswith("t-0: would not be cleaned now: it was paused at 20")
+        with pytest.raises(PolicyViolationError, match="is paused; resume it"):
+            topic.erase(["a"], runner=InProcess())
+        topic.alter({"cleanup.policy": "delete"})
+        assert "it was paused" in str(topic.why())
+
+    def test_retention_that_was_planned_before(self, store: Store, clock: ManualClock) -> None:
+        settings = {"cleanup.policy": "delete", "retention.ms": 1000}
+        topic = store.create_topic("t", config=settings)
+        write(topic, "a=1 | b=1*")
+        clock.advance(DAY_MS)
+        row = topic.row
+        topic.pause()
+        assert retention.expire(store.base.catalog, [row], clock()) == []
+        assert shown(topic) == "a=1 | b=1*"
+
+    def test_it_is_resumed(self, store: Store) -> None:
+        topic = store.create_topic("t")
+        write(topic, "a=1 a=2")
+        topic.pause()
+        topic.pause()
+        topic.resume()
+        assert cleaned(topic) == "1:a=2"
+
+
+class TestAccountOfFiles:
+    def test_what_became_of_each(self, store: Store) -> None:
+        topic = store.create_topic("t")
+        write(topic, "a=1 | b=1 a=2 | c=1*")
+        topic.append([("d", "1")])
+        (done,) = clean(topic)
+        found = cleaning.pass_with_files(store.base.catalog, done.id)
+        assert found is not None
+        its, changes = found
+        assert its == done
+        assert [
+            (c.fate, c.base_offset, c.last_offset, c.records, c.removed, c.into) for c in changes
+        ] == [
+            ("written", 1, 4, 4, {}, None),
+            ("emptied", 0, 0, 1, {"obsolete": 1}, None),
+            ("merged", 1, 2, 2, {}, 1),
+            ("merged", 3, 3, 1, {}, 1),
+            ("merged", 4, 4, 1, {}, 1),
+        ]
+        assert cleaning.pass_with_files(store.base.catalog, 99) is None
+
+    def test_a_rewritten_file(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 b=1 a=2")
+        (done,) = clean(topic)
+        found = cleaning.pass_with_files(local.base.catalog, done.id)
+        assert found is not None
+        new, gone = found[1]
+        assert (gone.fate, gone.removed, gone.into) == ("rewritten", {"obsolete": 1}, 0)
+        assert (new.fate, new.records, new.bytes) == ("written", 2, done.bytes_out)
+
+
 class Interfering(InProcess):
     """Does something to the store before a step of the pass."""
 
@@ -519,6 +605,10 @@ class TestMeanwhile:
         self.abandoned(topic, act, "topic 't' is no longer compacted")
         assert shown(topic, offsets=True) == before
         assert store.check(orphan_age_ms=0).is_clean  # what was swept is deleted
+
+    def test_it_is_paused(self, store: Store, topic: Topic) -> None:
+        (done,) = store.clean("t", force=True, runner=Interfering("sweep", topic.pause))
+        assert done.error == "abandoned: topic 't' was paused; nothing was changed"
 
     def test_retention_runs(self, store: Store, topic: Topic, clock: ManualClock) -> None:
         def expire() -> None:
@@ -938,7 +1028,7 @@ def test_two_services_share_a_store(store: Store) -> None:
 
 class TestMetrics:
     def values(self, store: Store) -> dict[str, float]:
-        return {g.name: g.value for g in gauges(store.base)}
+        return {g.name: g.value for g in gauges(overview(store.base))}
 
     def test_of_a_store_that_was_never_cleaned(self, local: Store) -> None:
         assert self.values(local) == {
@@ -975,8 +1065,105 @@ class TestMetrics:
         assert found["uncleanable-bytes"] == topic.describe().partitions[0].bytes
 
     def test_as_prometheus_reads_them(self, local: Store) -> None:
-        text = as_prometheus(gauges(local.base))
+        text = self.text(local)
         assert "# TYPE lastword_max_dirty_percent gauge\nlastword_max_dirty_percent 0.0\n" in text
+
+    def text(self, store: Store, totals: PassTotals | None = None) -> str:
+        totals = totals or PassTotals()
+        return as_prometheus(overview(store.base), totals.count(store.base.catalog))
+
+    def test_topics_and_passes(self, store: Store) -> None:
+        topic, totals = store.create_topic("t"), PassTotals()
+        write(topic, "a=1 a=2 b=∅*")
+        before = self.text(store, totals)
+        assert 'lastword_topic_records{topic="t"} 3.0' in before
+        assert 'lastword_topic_tombstones{topic="t"} 1.0' in before
+        assert "lastword_pass_seconds_count 0.0" in before
+        clean(topic)
+        for _ in range(2):  # a pass is counted once
+            after = self.text(store, totals)
+            assert 'lastword_passes_total{outcome="done"} 1.0' in after
+            assert 'lastword_removed_records_total{reason="obsolete"} 1.0' in after
+            assert 'lastword_pass_seconds_bucket{le="+Inf"} 1.0' in after
+            assert 'lastword_topic_records{topic="t"} 2.0' in after
+
+    def test_many_topics_have_few_series(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.cleaner.metrics.MOST_TOPICS", 1)
+        assert MOST_TOPICS > 1
+        for name, log in (("large", "a=1 b=2 c=3*"), ("small", "a=1*"), ("small2", "a=1 b=1*")):
+            write(local.create_topic(name), log)
+        local.topic("small").pause()
+        text = self.text(local)
+        assert 'lastword_topic_records{topic="large"} 3.0' in text
+        assert f'lastword_topic_records{{topic="{OTHERS}"}} 3.0' in text
+        assert f'lastword_topic_paused{{topic="{OTHERS}"}} 1.0' in text
+        assert 'topic="small' not in text
+
+
+class TestOverview:
+    def test_sizes_keys_and_the_last_pass(self, store: Store, clock: ManualClock) -> None:
+        topic = store.create_topic("t", partitions=2)
+        write(topic, "a=1 a=2 b=1 b=∅")
+        store.create_topic("empty", config={"cleanup.policy": "delete"})
+        empty, seen = overview(store.base).topics
+        assert (empty.name, empty.records, empty.policy, empty.last_pass_ms) == (
+            "empty",
+            0,
+            "delete",
+            None,
+        )
+        assert (seen.partitions, seen.records, seen.tombstones, seen.eligible) == (2, 4, 1, 1)
+        assert (seen.dirty_ratio, seen.threshold, seen.is_well) == (1.0, 0.5, True)
+        assert seen.keys == KeyCount(0, 3, 3)
+        clean(topic)
+        write(topic, "c=1 c=2*")
+        seen = overview(store.base).topics[1]
+        assert (seen.records, seen.last_pass_ms) == (4, clock())
+        assert seen.keys == KeyCount(1, 2, 3)  # as many of the dirty records are new as survived
+
+    def test_a_failed_pass_is_not_the_last(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        clean(topic)
+        done_ms = clock()
+        write(topic, "a=3")
+        for path in live_paths(topic):
+            Path(local.base.root.full(path)).unlink()
+        clock.advance(1_000)
+        (failed,) = clean(topic)
+        assert failed.error
+        (seen,) = overview(local.base).topics
+        assert (seen.last_pass_ms, seen.failed) == (done_ms, 1)
+
+    def test_keys_that_may_be_in_several_partitions(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 b=1 c=1")
+        clean(topic)
+        topic.add_partitions(2)
+        write(topic, "a=2 b=2", partition=1)
+        clean(topic)
+        (seen,) = overview(local.base).topics
+        assert (seen.keys.least, seen.keys.most) == (3, 5)
+
+    def test_what_is_wrong(self, local: Store, clock: ManualClock) -> None:
+        config = {"max.compaction.lag.ms": 1000, "delete.retention.ms": 0}
+        overdue = local.create_topic("overdue", config=config)
+        write(overdue, "a=1 a=∅ | b=1*")
+        clock.advance(3_000)
+        (seen,) = overview(local.base).topics
+        assert (seen.overdue_ms, seen.is_well) == (2_000, False)
+        with local.consumer("slow", ["overdue"]) as consumer:
+            consumer.poll(max_records=1)
+            consumer.commit()
+        clean(overdue)
+        clock.advance(1)
+        (seen,) = overview(local.base).topics
+        assert (seen.overdue_ms, seen.held_by, seen.is_well) == (0, ("slow",), False)
+        TestFailures().broken(local)
+        clean(local.topic("t"))
+        assert [t.failed for t in overview(local.base).topics] == [0, 1]
 
 
 def test_units_are_packed_evenly() -> None:

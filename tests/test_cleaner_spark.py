@@ -25,11 +25,11 @@ import lastword
 from lastword.catalog import schema
 from lastword.errors import SparkError
 from lastword.jobs.runner import Failure
-from lastword.jobs.session import found_or_started, running
+from lastword.jobs.session import _launching, found_or_started, running
 from lastword.jobs.spark import SparkRunner
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
-from tests.conftest import new_store
+from tests.conftest import ROOT, new_store
 from tests.notation import clean, live_paths, shown, write
 from tests.test_cleaner import ADDRESS_BOOK
 
@@ -93,9 +93,42 @@ class TestJobs:
             SparkRunner(spark).run("double", double, [Unit(1)])
             assert context.getLocalProperty("spark.jobGroup.id") == before
 
+    def test_workers_load_pyspark_as_it_is_installed(self, spark: SparkSession) -> None:
+        """Not from Spark's zip, which has no byte code; all else on their path stays."""
+        (seen,) = SparkRunner(spark).run("look", pyspark_and_path, [Unit(1)]).results
+        assert not isinstance(seen, Failure)
+        found, path = seen
+        assert found == pyspark.__file__
+        assert str(ROOT) in path
+        zips = str(Path(pyspark.__file__).parent / "python" / "lib")
+        assert not [entry for entry in path if entry.startswith(zips)]
+
+    def test_only_a_quick_start_has_a_python_of_its_own(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+        before = dict(os.environ)
+        with _launching({}, is_quick=True):
+            script = os.environ["PYSPARK_PYTHON"]
+        with _launching({}, is_quick=False):
+            assert os.environ["PYSPARK_PYTHON"] == sys.executable
+        assert os.environ == before
+        zip_, own = f"{Path(pyspark.__file__).parent}/python/lib/pyspark.zip", "/my zips/own.zip"
+        shown_path = [script, "-c", "import os; print(os.environ['PYTHONPATH'])"]
+        environment = {"PYTHONPATH": f"{zip_}:{own}:/*"}
+        done = subprocess.run(shown_path, env=environment, capture_output=True, check=True)
+        assert done.stdout == f"{own}:/*\n".encode()
+        monkeypatch.setenv("PYSPARK_PYTHON", "/other/python")
+        with _launching({}, is_quick=True):
+            assert os.environ["PYSPARK_PYTHON"] == "/other/python"
+
     def test_a_session_without_a_context_is_refused(self) -> None:
         with pytest.raises(SparkError, match="not Spark Connect"):
             SparkRunner(object()).run("double", double, [Unit(1)])  # type: ignore[arg-type]
+
+
+def pyspark_and_path(_: Unit) -> tuple[str, list[str]]:
+    return pyspark.__file__, sys.path
 
 
 def sleep_long(unit: Unit) -> int:
@@ -208,13 +241,18 @@ CLUSTER = textwrap.dedent(
     folder, master = sys.argv[1:]
 
     def with_fault(work, step, fault, unit):
+        from pyspark import TaskContext
+        first, second = (f"{folder}/{fault}-{step}-{which}" for which in ("first", "second"))
+        result = work(unit)
+        if TaskContext.get().attemptNumber() > 0:
+            open(second, "w").close()
         try:  # the first to come
-            os.close(os.open(f"{folder}/{fault}-{step}", os.O_CREAT | os.O_EXCL))
+            os.close(os.open(first, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return work(unit)
-        result = work(unit)  # all was done, and is done again
-        if fault == "slow":  # until speculation has started the same task elsewhere
-            time.sleep(8)
+            return result
+        if fault == "slow":  # until speculation has done the same task elsewhere
+            while not os.path.exists(second):
+                time.sleep(0.05)
             return result
         daemon = os.getppid()
         executor = int(open(f"/proc/{daemon}/stat").read().split()[3])
@@ -355,7 +393,7 @@ def _without_lastword(folder: Path) -> dict[str, str]:
             (others / entry.name).symlink_to(entry)
     python = folder / "python"
     python.write_text(
-        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{others}" exec {sys.executable} -S "$@"\n'
+        f'#!/bin/sh\nPYTHONPATH="{others}:$PYTHONPATH" exec {sys.executable} -S "$@"\n'
     )
     python.chmod(0o755)
     return {"PYSPARK_PYTHON": str(python)}

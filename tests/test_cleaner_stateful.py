@@ -280,7 +280,7 @@ def states(draw: Callable[..., Any]) -> PartitionState:
     )
 
 
-@settings(max_examples=times(2000))
+@settings(max_examples=times(1000))
 @given(states(), MILLIS, st.integers(1, 10_000), st.booleans())
 def test_any_plan_keeps_the_rules(
     state: PartitionState, now_ms: int, map_bytes: int, force: bool

@@ -312,7 +312,7 @@ class TestMain:
         assert done.returncode == 1
         assert "Traceback" in done.stderr
 
-    @pytest.mark.parametrize("words", ["consume t", "topics list", "produce [/x]", "produce t"])
+    @pytest.mark.parametrize("words", ["consume t", "produce [/x]", "produce t"])
     def test_closed_and_full_outputs(self, tmp_path: Path, words: str) -> None:
         lastword.open(tmp_path / "s").create_topic("t").append([("k", "v")])
         for outside in (">/dev/full", ">&-", "<&-", "--null-marker $(printf '\\377')"):

@@ -36,7 +36,7 @@ from lastword.sharing import fair_shares
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from tests.conftest import postgres_store_url
-from tests.notation import clean, live_paths, write
+from tests.notation import clean, live_paths, open_files, write
 from tests.soak import times
 
 
@@ -305,6 +305,18 @@ class TestSharing:
         two.poll()
         assert len(two.assignment) == 4
         two.close()
+
+    def test_one_that_is_dropped_is_let_go(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 | b=1*")
+        dropped = local.consumer("g", ["t"], session_timeout_ms=30)
+        dropped.poll(1)
+        assert open_files(local)
+        heart = dropped._heart
+        del dropped
+        heart.join(10)
+        assert not heart.is_alive()
+        assert open_files(local) == []
 
     def test_a_closed_member_leaves_at_once(self, local: Store, clock: ManualClock) -> None:
         local.create_topic("t", 2)

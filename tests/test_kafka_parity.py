@@ -14,6 +14,7 @@ from lastword.catalog import cleaning, schema
 from lastword.cleaner import choose
 from lastword.cleaner.choose import Asked
 from lastword.cleaner.metrics import gauges
+from lastword.cleaner.overview import overview
 from lastword.cleaner.plan import Clean, Nothing, in_order
 from lastword.cleaner.run import Cleaner
 from lastword.errors import InvalidConfigError, InvalidRecordError
@@ -34,7 +35,7 @@ def topic(local: Store) -> Topic:
 
 
 def gauge(store: Store, name: str) -> float:
-    return next(g.value for g in gauges(store.base) if g.name == name)
+    return next(g.value for g in gauges(overview(store.base)) if g.name == name)
 
 
 def first_dirty(topic: Topic) -> int:
@@ -59,9 +60,9 @@ def abandoned(topic: Topic, runner: InProcess) -> bool:
 
 class TestLogCleaner:
     def test_C2_metrics_are_there_after_settings_change(self, local: Store, topic: Topic) -> None:
-        before = {g.name for g in gauges(local.base)}
+        before = {g.name for g in gauges(overview(local.base))}
         local.alter({"log.cleaner.dedupe.buffer.size": 1 << 22})
-        assert {g.name for g in gauges(local.base)} == before
+        assert {g.name for g in gauges(overview(local.base))} == before
 
     def test_C3_clean_segments(self, topic: Topic) -> None:
         keys = range(12)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from lastword.model import Record
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
-from tests.notation import clean, live_paths, write
+from tests.notation import clean, live_paths, open_files, write
 from tests.soak import times
 
 ADDRESS_BOOK = [
@@ -322,8 +321,7 @@ class TestGet:
         for i in range(30):
             topic.append([(str(i), "x")])
         assert topic.get("0").offset == 0  # for which all of them were opened
-        links = (os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd"))
-        assert not [link for link in links if ".parquet" in link]
+        assert open_files(local) == []
 
     def test_a_warm_handle_does_not_bring_a_deleted_key_back(
         self, local: Store, clock: ManualClock

@@ -32,7 +32,7 @@ from lastword.errors import (
 from lastword.jobs.spark import SparkRunner
 from lastword.kafka.cluster import Cluster
 from lastword.kafka.counterparts import Wanted
-from lastword.kafka.mirror import Mirror, MirrorRound, release
+from lastword.kafka.mirror import Mirror, MirrorRound
 from lastword.opening import open_store
 from lastword.spark.options import Options
 from lastword.spark.rows import schema_for
@@ -225,7 +225,7 @@ class TestRounds:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        from lastword.cli import kafka as command
+        from lastword.cli import mirror as command
 
         name, stop = kafka.create(), threading.Event()
         kafka.produce(name, messages(10))
@@ -302,13 +302,13 @@ class TestTopics:
         with pytest.raises(MirrorError):
             topic.table()["k"] = b"v"
         same(kafka, local, name)
-        release(local.base, name)
+        topic.release()
         topic.append([("k", "v")])
         assert topic.offsets() == {0: (0, 11)}
         refused = mirrored(local, name)
         assert "is there already, and is no mirror" in refused.troubles[0].sentence
         with pytest.raises(MirrorError, match="is no mirror"):
-            release(local.base, name)
+            topic.release()
 
 
 class TestDetected:
@@ -380,10 +380,7 @@ class TestDetected:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """A tombstone that goes between the look and the read of a first copy."""
-        name, now_ms = kafka.create(1, COMPACT | {"delete.retention.ms": 1_000}), system_clock()
-        kafka.produce(name, [Message(b"a", b"%d" % i, days_ago(30, now_ms)) for i in range(3)])
-        kafka.produce(name, [Message(b"x", b"", days_ago(20, now_ms))])
-        kafka.wait_until_cleaned({(name, 0): 3})
+        name = _with_a_gap(kafka)
         self._before_staging(monkeypatch, lambda: clock.advance(1_001))
         done = mirrored(local, name)
         assert "deleted keys would live on here" in done.troubles[0].sentence
@@ -398,10 +395,7 @@ class TestDetected:
         spark: SparkSession,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        name, now_ms = kafka.create(1, COMPACT | {"delete.retention.ms": 1_000}), system_clock()
-        kafka.produce(name, [Message(b"a", b"%d" % i, days_ago(30, now_ms)) for i in range(3)])
-        kafka.produce(name, [Message(b"x", b"", days_ago(20, now_ms))])
-        kafka.wait_until_cleaned({(name, 0): 3})
+        name = _with_a_gap(kafka)
         mirror = Mirror(local.base, cluster, SparkRunner(spark), Wanted((name,)))
         with monkeypatch.context() as patch:
             self._before_staging(patch, lambda: clock.advance(1_001))
@@ -565,6 +559,15 @@ class TestExactlyOnce:
             same(kafka, store, name)
 
 
+def _with_a_gap(kafka: Kafka) -> str:
+    """A topic whose first records Kafka has compacted away; tombstones stay for a second."""
+    name, now_ms = kafka.create(1, COMPACT | {"delete.retention.ms": 1_000}), system_clock()
+    kafka.produce(name, [Message(b"a", b"%d" % i, days_ago(30, now_ms)) for i in range(3)])
+    kafka.produce(name, [Message(b"x", b"", days_ago(20, now_ms))])
+    kafka.wait_until_cleaned({(name, 0): 3})
+    return name
+
+
 def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
@@ -614,14 +617,13 @@ class TestCommand:
         )
         assert missing.code == 1
         assert "not copied: x: no such topic" in missing.out
-        assert run("mirror", "--release", "--topic", name).code == 0
+        assert run("topics", "release", name).code == 0
         assert run("produce", name, stdin="k\tv\n").code == 0
 
     def test_bad_input(self, kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
         run = on_store(str(tmp_path / "store"))
         servers = ["--bootstrap-servers", kafka.bootstrap]
         assert run("mirror", "--topic", "t").code == 2
-        assert run("mirror", "--release").code == 2
         assert "topics, or a pattern" in str(run("mirror", *servers).error)
         wrong = run("mirror", *servers, "--pattern", "(")
         assert "is no regular expression" in str(wrong.error)

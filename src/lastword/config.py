@@ -215,6 +215,7 @@ class Setting:
     source: str  # who set it: "topic", "store" or "default"
     bounds: str
     sentence: str
+    choices: tuple[str, ...] = ()  # if only some values can be
 
     @property
     def is_overridden(self) -> bool:
@@ -296,6 +297,14 @@ def bounds_of(field: FieldInfo) -> str:
     return f"at least {low}" if high in (None, LONG_MAX) else f"{low} to {high}"
 
 
+def _choices(field: FieldInfo) -> tuple[str, ...]:
+    if isinstance(field.annotation, type) and issubclass(field.annotation, StrEnum):
+        return tuple(field.annotation)
+    if field.alias == "cleanup.policy":
+        return (COMPACT, DELETE, f"{COMPACT},{DELETE}", "")
+    return ("true", "false") if field.annotation is bool else ()
+
+
 def _described(key: str, field: FieldInfo, value: str, source: str) -> Setting:
     return Setting(
         key=key,
@@ -304,6 +313,7 @@ def _described(key: str, field: FieldInfo, value: str, source: str) -> Setting:
         source=source,
         bounds=bounds_of(field),
         sentence=field.description or "",
+        choices=_choices(field),
     )
 
 

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,7 +73,9 @@ class Consumer:
         self._polled_ms = base.clock()
         self._is_lost = False
         self._closed = threading.Event()
-        self._heart = threading.Thread(target=self._beat, daemon=True)
+        beat_s = min(_HEARTBEAT_MS, settings.session_timeout_ms / 3) / 1000
+        heart = (weakref.ref(self), self._closed, beat_s)
+        self._heart = threading.Thread(target=_beat, args=heart, daemon=True)
         self._heart.start()
 
     def __enter__(self) -> Consumer:
@@ -268,13 +271,6 @@ class Consumer:
         mine = ", ".join(f"{name}-{number}" for name, number in self.assignment) or "none"
         raise InvalidArgumentError(f"{topic}-{partition} is not this member's; its own are: {mine}")
 
-    def _beat(self) -> None:
-        """Stay a member while records are worked on."""
-        interval_ms = min(_HEARTBEAT_MS, self._settings.session_timeout_ms / 3)
-        while not self._closed.wait(interval_ms / 1000):
-            with suppress(CatalogError):
-                self._renew()
-
     def _renew(self) -> None:
         """Have the lease a while longer, unless working on records takes too long."""
         now_ms = self._base.clock()
@@ -284,6 +280,17 @@ class Consumer:
         until_ms = now_ms + self._settings.session_timeout_ms
         if not groups.renew(self._base.catalog, self.group, self.member_id, until_ms):
             self._is_lost = True
+
+
+def _beat(member: weakref.ref[Consumer], closed: threading.Event, beat_s: float) -> None:
+    """Stay a member while records are worked on; one that was dropped unclosed is let go."""
+    while not closed.wait(beat_s):
+        consumer = member()
+        if consumer is None:
+            return
+        with suppress(CatalogError):
+            consumer._renew()
+        del consumer
 
 
 def offset_reset(name: str) -> OffsetReset:

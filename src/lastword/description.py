@@ -46,6 +46,7 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
     settings: tuple[Setting, ...]
     source: Source | None = None  # the Kafka topic that it mirrors
+    paused_ms: int | None = None  # since when the cleaner leaves it alone
 
     @property
     def records(self) -> int:

@@ -90,6 +90,8 @@ def erase(
             f"topic {topic.name!r} has cleanup.policy={policy}; only topics with 'compact' in it can "
             "erase a key"
         )
+    if topic.is_paused:
+        raise PolicyViolationError(f"topic {topic.name!r} is paused; resume it to erase a key")
     distinct = list(dict.fromkeys(keys))
     found = _find(base, topic, distinct)
     passes: list[Pass] = []

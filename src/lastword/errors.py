@@ -9,6 +9,7 @@
     ├── InvalidArgumentError          a call that cannot mean anything
     ├── UnknownTopicError             no such topic, or no such partition of it
     ├── UnknownGroupError             no such consumer group
+    ├── UnknownPassError              no such pass
     ├── TopicExistsError
     ├── InvalidTopicError             a name or a number of partitions that cannot be
     ├── InvalidConfigError            an unknown setting, or a value out of its bounds
@@ -109,6 +110,14 @@ class UnknownGroupError(LastwordError):
     def __init__(self, group: str, known: Iterable[str] = ()) -> None:
         self.group = group
         super().__init__(f"no consumer group {group!r}{did_you_mean(group, known)}")
+
+
+class UnknownPassError(LastwordError):
+    """No such pass, or its topic has been deleted."""
+
+    def __init__(self, pass_id: int) -> None:
+        self.pass_id = pass_id
+        super().__init__(f"no pass {pass_id}; passes go with their topic")
 
 
 class TopicExistsError(LastwordError):

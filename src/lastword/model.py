@@ -77,6 +77,11 @@ class TopicRow:
     config: TopicConfig
     is_scattered: bool = False  # keys may be in other partitions than their hash names
     source: Source | None = None
+    paused_ms: int | None = None  # since when the cleaner leaves it alone
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_ms is not None
 
     def refuse_change(self, what: str) -> None:
         """Raise if only its source may change it."""
@@ -84,7 +89,7 @@ class TopicRow:
             raise MirrorError(
                 f"topic {self.name!r} mirrors {self.source.topic!r} of Kafka cluster "
                 f"{self.source.cluster}: {what} there, and not here; "
-                "'lastword mirror --release' makes it an ordinary topic"
+                "'lastword topics release' makes it an ordinary topic"
             )
 
     def delete_after_ms(self, now_ms: int) -> int:

@@ -14,8 +14,9 @@ import os
 from lastword import address as addresses
 from lastword.address import Address, without_secrets
 from lastword.catalog.engine import Catalog, Identity, open_postgres, open_sqlite
+from lastword.catalog.migrations import can_migrate, migrate
 from lastword.clock import Clock, system_clock
-from lastword.errors import NotAStoreError
+from lastword.errors import CatalogVersionError, NotAStoreError
 from lastword.files.root import OWNER_NOTE, DataRoot, make_durable_folder, translated
 from lastword.foundation import Foundation
 from lastword.store import Store
@@ -44,7 +45,7 @@ def open_store(
     address = addresses.parse(url)
     catalog = _folder_catalog(address, create) if address.folder else _postgres_catalog(address)
     try:
-        identity = catalog.identity()
+        identity = _identity(catalog)
         if identity is None:
             if not create:
                 raise NotAStoreError(address.shown, "no store is there")
@@ -55,6 +56,17 @@ def open_store(
     except BaseException:
         catalog.close()
         raise
+
+
+def _identity(catalog: Catalog) -> Identity | None:
+    """Which store it is, in a catalog that is up to date; None if there is none."""
+    try:
+        return catalog.identity()
+    except CatalogVersionError as error:
+        if not can_migrate(error.found):
+            raise
+        migrate(catalog)
+        return catalog.identity()
 
 
 def _folder_catalog(address: Address, create: bool) -> Catalog:

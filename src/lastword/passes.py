@@ -49,6 +49,19 @@ class NewFile:
 
 
 @dataclass(frozen=True)
+class FileChange:
+    """What a pass did with a file that it covered, or that it wrote."""
+
+    fate: str  # rewritten, merged, emptied, kept; or written
+    base_offset: int
+    last_offset: int
+    records: int
+    bytes: int
+    removed: Mapping[str, int] = field(default_factory=dict)  # per reason
+    into: int | None = None  # base offset of the file that its survivors went to
+
+
+@dataclass(frozen=True)
 class Swap:
     """What a pass changes in its partition: files out, files in, files that change segment."""
 
@@ -59,6 +72,7 @@ class Swap:
     exact_from: int = 0  # tombstones below have gone
     held_from: int | None = None  # what consumer groups had read when tombstones were removed
     groups_since_ms: int = 0
+    changes: tuple[FileChange, ...] = ()
 
 
 @dataclass(frozen=True)

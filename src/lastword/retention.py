@@ -39,7 +39,7 @@ def plan(
     topic: TopicRow, partition: int, segments: Sequence[Segment], now_ms: int
 ) -> Expire | None:
     """What retention would drop now; None if nothing."""
-    if not topic.config.is_delete:
+    if not topic.config.is_delete or topic.is_paused:
         return None
     by_size = _count_by_size(segments, topic.config)
     by_time = _count_by_time(segments[by_size:], topic.config, now_ms)

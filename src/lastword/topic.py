@@ -13,7 +13,7 @@ from lastword.catalog.commits import NewLogStart
 from lastword.catalog.writers import appended_before
 from lastword.cleaner.choose import Asked, decisions_for, expire
 from lastword.cleaner.why import Why, why
-from lastword.config import TopicConfig
+from lastword.config import Setting, TopicConfig
 from lastword.description import PartitionDescription, TopicDescription
 from lastword.erase import Receipt, erase
 from lastword.errors import InvalidArgumentError, OffsetOutOfRangeError, PolicyViolationError
@@ -216,6 +216,18 @@ class Topic:
         row.refuse_change("partitions are added")
         topics.add_partitions(self._base.catalog, row, count, self._base.clock())
 
+    def release(self) -> None:
+        """Make a mirror an ordinary topic: Kafka is no longer its source, and it takes appends."""
+        topics.release_topic(self._base.catalog, self.row, self._base.clock())
+
+    def pause(self) -> None:
+        """Let the cleaner leave the topic alone, until `resume`: no passes, no retention."""
+        topics.pause_topic(self._base.catalog, self.row, True, self._base.clock())
+
+    def resume(self) -> None:
+        """Let the cleaner take the topic up again."""
+        topics.pause_topic(self._base.catalog, self.row, False, self._base.clock())
+
     def delete(self) -> None:
         """Delete the topic; its bytes go after `file.delete.delay.ms`."""
         topics.delete_topic(self._base.catalog, self.row, self._base.clock())
@@ -265,6 +277,10 @@ class Topic:
         dropped = expire(self._base, [self.row], asked, dry_run=True)
         return why(self.name, found, now_ms, dropped)
 
+    def settings(self) -> list[Setting]:
+        """Its settings: value, default, who set it."""
+        return topics.describe_topic(self._base.catalog, self.row)
+
     def describe(self) -> TopicDescription:
         """Partitions, segments and settings."""
         catalog, row = self._base.catalog, self.row
@@ -281,8 +297,9 @@ class Topic:
                 )
                 for p in queries.partitions(catalog, row)
             ),
-            settings=tuple(topics.describe_topic(catalog, row)),
+            settings=tuple(self.settings()),
             source=row.source,
+            paused_ms=row.paused_ms,
         )
 
     def _bounds(self, topic: TopicRow, number: int) -> PartitionRow:

@@ -6,7 +6,7 @@ None of it changes the log; `commits.commit_clean` does.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -22,10 +22,11 @@ from lastword.catalog.schema import (
     group_member,
     partition,
     pass_,
+    pass_files,
     topic,
 )
 from lastword.model import LogFile, PartitionRow, TopicRow
-from lastword.passes import Horizon, PartitionState, Pass
+from lastword.passes import FileChange, Horizon, PartitionState, Pass
 
 CLAIM_MS = 60_000  # a lease: renewed while the pass runs, free again when the cleaner is dead
 _FIRST_RETRY_MS, _LAST_RETRY_MS = 30_000, 3_600_000
@@ -155,6 +156,23 @@ def insert_pass(tx: Connection, topic_id: int, done: Pass, commit_id: int | None
     return int(tx.execute(pass_.insert().values(values).returning(pass_.c.id)).scalar_one())
 
 
+def note_files(tx: Connection, pass_id: int, changes: Sequence[FileChange]) -> None:
+    """What the pass did with each file."""
+    if changes:
+        files = [asdict(change) for change in changes]
+        tx.execute(pass_files.insert().values(pass_id=pass_id, files=files))
+
+
+def pass_with_files(catalog: Catalog, pass_id: int) -> tuple[Pass, list[FileChange]] | None:
+    """A pass, and what it did with each file that it changed."""
+    query = select(pass_, topic.c.name).join(topic, topic.c.id == pass_.c.topic_id)
+    with catalog.read() as tx:
+        row = tx.execute(query.where(pass_.c.id == pass_id)).one_or_none()
+        its = select(pass_files.c.files).where(pass_files.c.pass_id == pass_id)
+        files = tx.scalar(its) or []
+    return None if row is None else (_pass(row), [FileChange(**f) for f in files])
+
+
 def passes(
     catalog: Catalog,
     topic_ids: Iterable[int] | None = None,
@@ -170,6 +188,30 @@ def passes(
         query = query.where(pass_.c.partition == number)
     with catalog.read() as tx:
         return [_pass(row) for row in tx.execute(query.order_by(pass_.c.id.desc()).limit(limit))]
+
+
+def sums_after(catalog: Catalog, pass_id: int) -> Iterator[Row[Any]]:
+    """What there is to add up of the passes with higher ids, in order."""
+    names = ("id", "seconds", "removed", "error")
+    sizes = ("bytes_in", "bytes_out", "bytes_read", "bytes_written")
+    query = select(*(pass_.c[name] for name in (*names, *sizes)))
+    with catalog.read() as tx:
+        yield from tx.execute(query.where(pass_.c.id > pass_id).order_by(pass_.c.id))
+
+
+def last_passes(catalog: Catalog) -> dict[int, Pass]:
+    """The last committed pass over each topic that has one, by the topic's id."""
+    its = pass_.alias()
+    newest = (
+        select(its.c.id)
+        .where(its.c.topic_id == topic.c.id, its.c.commit_id.is_not(None))
+        .order_by(its.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = select(pass_, topic.c.name).select_from(topic).join(pass_, pass_.c.id == newest)
+    with catalog.read() as tx:
+        return {row.topic_id: _pass(row) for row in tx.execute(query)}
 
 
 def first_pass_over(catalog: Catalog, topic_id: int, number: int, offset: int) -> Pass | None:
@@ -199,16 +241,16 @@ def _pass(row: Row[Any]) -> Pass:
 
 
 def _horizons(tx: Connection, topic_ids: list[int]) -> dict[tuple[int, int], list[Horizon]]:
+    c = pass_.c
     rows = tx.execute(
-        select(pass_)
+        select(c.topic_id, c.partition, c.id, c.start, c.end, c.horizon_ms, c.first_tombstone)
         .where(pass_.c.topic_id.in_(topic_ids), pass_.c.first_tombstone.is_not(None))
         .order_by(pass_.c.id)
     )
     found = defaultdict(list)
     for row in rows:
-        found[row.topic_id, row.partition].append(
-            Horizon(row.id, row.start, row.end, row.horizon_ms, row.first_tombstone)
-        )
+        topic_id, number, *its = row
+        found[topic_id, number].append(Horizon(*its))
     return found
 
 

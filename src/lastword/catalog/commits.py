@@ -28,7 +28,7 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
 from lastword.catalog import queries, writers
-from lastword.catalog.cleaning import held, insert_pass
+from lastword.catalog.cleaning import held, insert_pass, note_files
 from lastword.catalog.engine import Catalog
 from lastword.catalog.retired import at_most, refuse_condemned, retire
 from lastword.catalog.rows import (
@@ -179,8 +179,9 @@ def commit_log_start(catalog: Catalog, of: TopicRow, new: NewLogStart, now_ms: i
     """
     with catalog.write() as tx:
         (p,) = lock_partitions(tx, [of], [(of.id, new.partition)])
-        config = queries.topic_row(tx, of.id, of.name).config
-        if not config.is_delete or new.under not in (None, config):
+        fresh = queries.topic_row(tx, of.id, of.name)
+        is_retention, config = new.under is not None, fresh.config
+        if not config.is_delete or (is_retention and (new.under != config or fresh.is_paused)):
             raise ConflictError(f"the settings of {of.name!r} were changed; nothing was dropped")
         if new.log_start > p.log_end:
             raise OffsetOutOfRangeError(of.name, p.partition, new.log_start, p.log_start, p.log_end)
@@ -222,6 +223,8 @@ def commit_clean(
             raise ConflictError(f"{done.topic}-{p.partition} was taken over by another cleaner")
         if not fresh.config.is_compact:
             raise ConflictError(f"topic {of.name!r} is no longer compacted; nothing was changed")
+        if fresh.is_paused:
+            raise ConflictError(f"topic {of.name!r} was paused; nothing was changed")
         if done.removed[TOMBSTONE]:
             _refuse_new_groups(tx, p, swap)
         refuse_condemned(tx, [f.facts.path for f in swap.added])
@@ -235,7 +238,9 @@ def commit_clean(
             row = pass_.update().where(pass_.c.id == pass_id)
             tx.execute(row.values(first_tombstone=first_tombstone))
         done = replace(done, seconds={**done.seconds, "commit": time.perf_counter() - began})
-        return replace(done, id=insert_pass(tx, of.id, done, commit_id))
+        done = replace(done, id=insert_pass(tx, of.id, done, commit_id))
+        note_files(tx, done.id, swap.changes)
+        return done
 
 
 def _scatter(tx: Connection, topic_ids: Sequence[int]) -> None:

@@ -121,12 +121,26 @@ def open_sqlite(path: str, address: str) -> Catalog:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
 
+    opened: set[int] = set()  # what the file is known by, as long as it stays where it is
+
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
+        opened.update([_inode(path)] if not opened else [])
+        if _inode(path) not in opened:
+            raise CatalogError(
+                address, f"{path} was moved, deleted or replaced; open the store anew"
+            )
         writes = connection.get_execution_options().get("lastword_write")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return Catalog(engine, address)
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return -1
 
 
 def open_postgres(url: URL, pg_schema: str, address: str) -> Catalog:

@@ -49,6 +49,7 @@ def topics(catalog: Catalog) -> list[TopicRow]:
             effective_config(overrides[row.id], store),
             row.is_scattered,
             _source(row.source),
+            row.paused_ms,
         )
         for row in names
     ]
@@ -95,7 +96,24 @@ def topic_row(tx: Connection, topic_id: int, name: str) -> TopicRow:
         raise UnknownTopicError(name)
     row = tx.execute(select(topic).where(topic.c.id == topic_id)).one()
     config = effective_config(topic_overrides(tx, topic_id), store_overrides(tx))
-    return TopicRow(topic_id, name, partitions, config, row.is_scattered, _source(row.source))
+    return TopicRow(
+        topic_id,
+        name,
+        partitions,
+        config,
+        row.is_scattered,
+        _source(row.source),
+        row.paused_ms,
+    )
+
+
+def created_ms(catalog: Catalog, of: TopicRow) -> int:
+    """When a topic was created."""
+    with catalog.read() as tx:
+        found = tx.scalar(select(topic.c.created_ms).where(topic.c.id == of.id))
+    if found is None:
+        raise UnknownTopicError(of.name)
+    return int(found)
 
 
 def topic_overrides(tx: Connection, topic_id: int) -> dict[str, str]:
@@ -219,18 +237,19 @@ def segments(catalog: Catalog, of: TopicRow) -> dict[int, list[Segment]]:
 def segments_of(tx: Connection, topic_ids: Sequence[int]) -> dict[tuple[int, int], list[Segment]]:
     """The same for several topics, by (topic id, partition), inside a transaction."""
     found: dict[tuple[int, int], list[Segment]] = defaultdict(list)
-    for row in tx.execute(_segments_of(topic_ids)):
-        found[row.topic_id, row.partition].append(
+    for topic_id, number, active_base, *facts in tx.execute(_segments_of(topic_ids)):
+        base, last_offset, files, records, size, tombstones, first_ms, max_ms = facts
+        found[topic_id, number].append(
             Segment(
-                base=row.segment_base,
-                last_offset=row.last_offset,
-                files=row.files,
-                records=int(row.records),
-                bytes=int(row.bytes),
-                tombstones=int(row.tombstones),
-                first_ms=row.first_ms,
-                max_ms=row.max_ms,
-                is_active=row.segment_base == row.active_base,
+                base=base,
+                last_offset=last_offset,
+                files=files,
+                records=int(records),
+                bytes=int(size),
+                tombstones=int(tombstones),
+                first_ms=first_ms,
+                max_ms=max_ms,
+                is_active=base == active_base,
             )
         )
     return found
@@ -316,7 +335,14 @@ def _segments_of(topic_ids: Sequence[int]) -> sa.Select[Any]:
         partition.c.topic_id == sums.c.topic_id, partition.c.partition == sums.c.partition
     )
     return (
-        select(sums, first.c.first_ms, partition.c.active_base)
+        select(
+            *(sums.c[name] for name in ("topic_id", "partition")),
+            partition.c.active_base,
+            *(sums.c[name] for name in ("segment_base", "last_offset", "files")),
+            *(sums.c[name] for name in ("records", "bytes", "tombstones")),
+            first.c.first_ms,
+            sums.c.max_ms,
+        )
         .join(first, is_first)
         .join(partition, is_its)
         .order_by(sums.c.topic_id, sums.c.partition, sums.c.segment_base)

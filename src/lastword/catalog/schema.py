@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5  # with every change, a step in migrations.py
 
 metadata = MetaData()
 
@@ -63,6 +63,7 @@ topic = Table(
     Column("created_ms", Long, nullable=False),
     Column("is_scattered", Boolean, nullable=False, default=False),  # keys may be in any partition
     Column("source", JSON),  # the Kafka topic that it mirrors
+    Column("paused_ms", Long),  # since when the cleaner leaves it alone
     sqlite_autoincrement=True,  # a deleted topic's id never comes back
 )
 
@@ -202,6 +203,7 @@ pass_ = Table(
     Column("error", Text),
     _of_partition(),
     quote=True,
+    sqlite_autoincrement=True,  # a pass's id never comes back
 )
 # The horizons of the tombstones that are left in a partition.
 Index(
@@ -212,6 +214,14 @@ Index(
     postgresql_where=text("first_tombstone IS NOT NULL"),
 )
 Index("newest_pass", pass_.c.topic_id, pass_.c.id)
+
+# What a pass did with each file that it changed: beside its row, which is read far more often.
+pass_files = Table(
+    "pass_files",
+    metadata,
+    Column("pass_id", Long, ForeignKey("pass.id", ondelete="CASCADE"), primary_key=True),
+    Column("files", JSON, nullable=False),
+)
 
 # Who cleans: a row a service or command, kept after its end for `time-since-last-run-ms`.
 cleaner = Table(

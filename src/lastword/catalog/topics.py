@@ -79,6 +79,17 @@ def release_topic(catalog: Catalog, row: TopicRow, now_ms: int) -> None:
         record_commit(tx, "config", row.name, now_ms, "no longer a mirror")
 
 
+def pause_topic(catalog: Catalog, row: TopicRow, is_paused: bool, now_ms: int) -> None:
+    """Let the cleaner leave a topic alone, or take it up again."""
+    with catalog.write() as tx:
+        _lock_topic(tx, row)
+        if queries.topic_row(tx, row.id, row.name).is_paused == is_paused:
+            return
+        since_ms = now_ms if is_paused else None
+        tx.execute(topic.update().where(topic.c.id == row.id).values(paused_ms=since_ms))
+        record_commit(tx, "config", row.name, now_ms, "paused" if is_paused else "resumed")
+
+
 def alter_topic(
     catalog: Catalog, row: TopicRow, changes: Mapping[str, object], now_ms: int
 ) -> None:

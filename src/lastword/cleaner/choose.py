@@ -116,7 +116,7 @@ def decisions_for(
 
 def _rolls(row: PartitionRow, topic: TopicRow, asked: Asked, now_ms: int) -> bool:
     """Whether a round rolls the active segment."""
-    if not topic.config.is_compact or row.active_first_ms is None:
+    if not topic.config.is_compact or topic.is_paused or row.active_first_ms is None:
         return False
     return asked.force or is_due(row, topic.config, now_ms)
 

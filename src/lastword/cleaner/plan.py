@@ -112,6 +112,8 @@ def decide(
     """
     at = standing(state, now_ms)
     row, config = state.row, state.topic.config
+    if state.topic.paused_ms is not None:
+        return Nothing(state, at, f"it was paused at {in_time(state.topic.paused_ms)}; resume it")
     if not config.is_compact:
         policy = config.policy or "empty"
         return Nothing(state, at, f"cleanup.policy is {policy}; only compact is cleaned")
@@ -170,6 +172,11 @@ def standing(state: PartitionState, now_ms: int) -> Standing:
         expired=expired,
         is_held=bool(expired) and not any(_may_go(h, state) for h in expired),
     )
+
+
+def is_holding_back(state: PartitionState, at: Standing) -> bool:
+    """Whether a consumer group holds back tombstones that are past their horizon."""
+    return state.held_from is not None and any(h.end > state.held_from for h in at.expired)
 
 
 def in_order(plans: Iterable[Clean]) -> list[Clean]:

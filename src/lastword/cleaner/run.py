@@ -88,14 +88,13 @@ class Cleaner:
         decisions = decisions_for(self._base, compact, asked, self._runner.tasks_at_once)
         plans = in_order(d for d in decisions if isinstance(d, Clean))
         try:
-            works = [w for plan in within_reach(plans) if (w := self._claimed(plan)) is not None]
+            works = [w for plan in within_reach(plans) if (w := self.claim(plan)) is not None]
             passes = self._pass(works) if works else []
         finally:
-            with suppress(CatalogError):
-                cleaning.release(self._base.catalog, self.id)
+            self.release()
         return Round(tuple(passes), tuple(expired), tuple(decisions))
 
-    def _claimed(self, plan: Clean) -> Work | None:
+    def claim(self, plan: Clean) -> Work | None:
         """The partition with its files, if it is ours and still as it was planned."""
         catalog = self._base.catalog
         try:
@@ -106,20 +105,25 @@ class Cleaner:
             return None
         return None if files is None else Work(plan, files)
 
+    def release(self) -> None:
+        """Give all claims back."""
+        with suppress(CatalogError):  # they expire by themselves
+            cleaning.release(self._base.catalog, self.id)
+
     def _pass(self, works: Sequence[Work]) -> list[Pass]:
         """Mark, sweep and commit these partitions; the passes, failed ones included."""
-        settings = store_settings(self._base.catalog)
         started_ms = self._base.clock()
         began = time.perf_counter()
-        mark_jobs = self._mark(works, settings)
+        mark_jobs = self.mark(works)
         marked = time.perf_counter()
-        sweep_jobs = self._sweep(works, settings)
+        sweep_jobs = self.sweep(works)
         seconds = {"mark": marked - began, "sweep": time.perf_counter() - marked}
         common = Common(started_ms, seconds, (*mark_jobs, *sweep_jobs))
-        return [self._commit(work, common) for work in works]
+        return [self.commit(work, common) for work in works]
 
-    def _mark(self, works: Sequence[Work], settings: StoreConfig) -> tuple[int, ...]:
+    def mark(self, works: Sequence[Work]) -> tuple[int, ...]:
         """Find the dead records of all partitions, in one job."""
+        settings = store_settings(self._base.catalog)
         owners = [(work, index) for work in works for index in range(work.plan.shards)]
         map_bytes = settings.log_cleaner_dedupe_buffer_size // self._runner.tasks_at_once
         rate = self._share(settings, len(owners))
@@ -141,7 +145,7 @@ class Cleaner:
                 work.marks = work.marks.and_those(result) if index else result
         return outcome.job_ids
 
-    def _sweep(self, works: Sequence[Work], settings: StoreConfig) -> tuple[int, ...]:
+    def sweep(self, works: Sequence[Work]) -> tuple[int, ...]:
         """Write the survivors of all partitions whose marks add up, in one job."""
         owners = []
         for work in works:
@@ -149,7 +153,7 @@ class Cleaner:
                 config = work.plan.state.topic.config
                 work.sweep_plan = sweeping.plan(work.files, work.marks.files, config)
                 owners += [(work, rewrite) for rewrite in work.sweep_plan.rewrites]
-        rate = self._share(settings, len(owners))
+        rate = self._share(store_settings(self._base.catalog), len(owners))
         units = [
             SweepTask(
                 work.plan.state.topic.name,
@@ -176,7 +180,7 @@ class Cleaner:
         at_once = max(1, min(self._runner.tasks_at_once, units))
         return settings.log_cleaner_io_max_bytes_per_second / at_once
 
-    def _commit(self, work: Work, common: Common) -> Pass:
+    def commit(self, work: Work, common: Common) -> Pass:
         """Check the books and commit; if that cannot be, note the failure."""
         topic, done = work.plan.state.topic, work.row(common)
         try:

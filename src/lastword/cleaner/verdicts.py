@@ -37,6 +37,21 @@ def verdicts(base: Foundation, plan: Clean) -> Iterator[Verdict]:
 
     For looking, not for large topics: the keys of a partition are held in memory.
     """
+    what, _, groups = _scanned(base, plan)
+    for group in groups:
+        reasons = what.reasons(group)
+        for i in range(len(group.offsets)):
+            reason = next((r for r, goes in reasons.items() if goes[i]), None)
+            yield _verdict(plan, what, group, i, reason)
+
+
+def last_offsets(base: Foundation, plan: Clean) -> dict[bytes, int]:
+    """The map that the pass would fill: the last offset of each key of the dirty section."""
+    return _scanned(base, plan)[1].offset_map.entries()
+
+
+def _scanned(base: Foundation, plan: Clean) -> tuple[Covered, Scan, list[Scanned]]:
+    """What the pass would read, in offset order."""
     state = plan.state
     _, files = queries.read_plan(base.catalog, state.topic, state.row.partition, (0, plan.end))
     what = covered(plan, files, base.clock())
@@ -46,11 +61,7 @@ def verdicts(base: Foundation, plan: Clean) -> Iterator[Verdict]:
         raise InvalidArgumentError(
             f"{state.where} has too many keys to show every record's verdict"
         )
-    for group in groups:
-        reasons = what.reasons(group)
-        for i in range(len(group.offsets)):
-            reason = next((r for r, goes in reasons.items() if goes[i]), None)
-            yield _verdict(plan, what, group, i, reason)
+    return what, scan, groups
 
 
 def _verdict(plan: Clean, what: Covered, group: Scanned, i: int, reason: str | None) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lastword.cleaner.plan import Clean, Decision
+from lastword.cleaner.plan import Clean, Decision, is_holding_back
 from lastword.retention import Expire
 from lastword.segments import due_ms
 from lastword.words import in_bytes, in_duration, in_time
@@ -69,6 +69,9 @@ def _sentences(decision: Decision, now_ms: int) -> Iterator[str]:
         yield f"would be cleaned now: {decision.cause}{_extent(decision)}"
     else:
         yield f"would not be cleaned now: {decision.reason}"
+    row = decision.state.row
+    if row.failures and row.failure not in str(getattr(decision, "reason", "")):
+        yield f"the last {row.failures} pass(es) failed: {row.failure}"
     if decision.state.topic.config.is_compact:
         yield from _held_back(decision, now_ms)
         yield from _tombstones(decision, now_ms)
@@ -104,11 +107,7 @@ def _tombstones(decision: Decision, now_ms: int) -> Iterator[str]:
     waiting = [h.at_ms for h in state.horizons if h.at_ms > now_ms]
     if waiting:
         yield f"tombstones wait for their delete horizon, the next at {in_time(min(waiting))}"
-    if (
-        at.expired
-        and state.held_from is not None
-        and any(h.end > state.held_from for h in at.expired)
-    ):
+    if is_holding_back(state, at):
         yield (
             f"consumer group {state.held_by!r} has read only up to offset {state.held_from} and "
             "holds later tombstones back"

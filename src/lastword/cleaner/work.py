@@ -13,7 +13,9 @@ from lastword.cleaner.plan import Clean
 from lastword.cleaner.sweep import SweepPlan, Swept
 from lastword.jobs.runner import Failure
 from lastword.model import LogFile
-from lastword.passes import Horizon, NewFile, Pass, Swap
+from lastword.passes import FileChange, Horizon, NewFile, Pass, Swap
+
+_MOST_CHANGES = 1_000  # files that a pass's account names
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Work:
             exact_from=1 + max((m.last_gone for m in self.marks.files.values()), default=-1),
             held_from=self.plan.state.held_from,
             groups_since_ms=self.plan.state.groups_since_ms,
+            changes=self._changes()[:_MOST_CHANGES],
         )
 
     def row(self, common: Common) -> Pass:
@@ -93,6 +96,38 @@ class Work:
             seconds=common.seconds,
             jobs=common.jobs,
             first_tombstone=self._first_tombstones().get(0),
+        )
+
+    def _changes(self) -> tuple[FileChange, ...]:
+        """The new files, what became of those that go, and those that stay."""
+        rewrites = zip(self.sweep_plan.rewrites, self.swept, strict=True)
+        into = {f.facts.path: new.base_offset for r, new in rewrites for f in r.inputs}
+        gone = {f.facts.path for f in self.sweep_plan.retired}
+        read = [self._change(f, f.facts.path in gone, into.get(f.facts.path)) for f in self.files]
+        new = [
+            FileChange(
+                "written",
+                s.base_offset,
+                s.base_offset + s.facts.last_delta,
+                s.facts.records,
+                s.facts.bytes,
+            )
+            for s in self.swept
+        ]
+        return tuple(new + sorted(read, key=lambda change: change.fate == "kept"))
+
+    def _change(self, file: LogFile, is_gone: bool, into: int | None) -> FileChange:
+        found = self.marks.files.get(file.facts.path)
+        removed = {r: n for r, n in found.removed.items() if n} if found else {}
+        fate = "emptied" if into is None else "rewritten" if removed else "merged"
+        return FileChange(
+            fate if is_gone else "kept",
+            file.base_offset,
+            file.last_offset,
+            file.facts.records,
+            file.facts.bytes,
+            removed,
+            into,
         )
 
     def _first_tombstones(self) -> dict[int, int]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastword.cleaner.choose import Asked, expire
-from lastword.cleaner.metrics import as_prometheus, gauges
+from lastword.cleaner.metrics import PassTotals, as_prometheus, gauges
+from lastword.cleaner.overview import overview
 from lastword.cleaner.plan import Clean, Decision
 from lastword.cleaner.run import Round
 from lastword.cleaner.service import Service
@@ -163,13 +164,14 @@ def why(
 
 
 def metrics(store: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Print Kafka's cleaner metrics, as Prometheus reads them."""
+    """Print metrics as Prometheus reads them: the cleaner's, topics', passes'; --json: Kafka's gauges."""
     with opened(store) as opened_store:
-        found = gauges(opened_store.base)
+        seen = overview(opened_store.base)
+        totals = PassTotals() if as_json else PassTotals().count(opened_store.base.catalog)
     if as_json:
-        show_json({gauge.name: gauge.value for gauge in found})
+        show_json({gauge.name: gauge.value for gauge in gauges(seen)})
     else:
-        print(as_prometheus(found), end="")
+        print(as_prometheus(seen, totals), end="")
 
 
 def warm_up() -> None:

@@ -38,7 +38,7 @@ def describe(
 ) -> None:
     """Show settings: value, default, who set it, and what it means."""
     with opened(store) as opened_store:
-        found = opened_store.topic(topic).describe().settings if topic else opened_store.settings()
+        found = (opened_store.topic(topic) if topic else opened_store).settings()
     shown = [s for s in found if s.is_overridden or not overridden]
     if as_json:
         show_json([{**asdict(s), "is_overridden": s.is_overridden} for s in shown])

@@ -82,6 +82,30 @@ def describe(
 
 
 @app.command()
+def release(name: Name, store: StoreUrl = None) -> None:
+    """Make a mirror of a Kafka topic an ordinary topic, which takes appends."""
+    with opened(store) as opened_store:
+        opened_store.topic(name).release()
+    show_line(f"topic {name} is no longer a mirror")
+
+
+@app.command()
+def pause(name: Name, store: StoreUrl = None) -> None:
+    """Let the cleaner leave a topic alone: no passes, no retention, until it is resumed."""
+    with opened(store) as opened_store:
+        opened_store.topic(name).pause()
+    show_line(f"topic {name} is paused")
+
+
+@app.command()
+def resume(name: Name, store: StoreUrl = None) -> None:
+    """Let the cleaner take a paused topic up again."""
+    with opened(store) as opened_store:
+        opened_store.topic(name).resume()
+    show_line(f"topic {name} is resumed")
+
+
+@app.command()
 def delete(
     name: Name, dry_run: DryRun = False, store: StoreUrl = None, as_json: AsJson = False
 ) -> None:
@@ -125,6 +149,8 @@ def show_anatomy(topic: TopicDescription) -> None:
     )
     if topic.source is not None:
         show_line(f"mirrors {topic.source.topic} of Kafka cluster {topic.source.cluster}")
+    if topic.paused_ms is not None:
+        show_line(f"paused since {in_time(topic.paused_ms)}")
     for p in topic.partitions:
         bounds = f"log start {p.log_start}, first dirty {p.first_dirty}, log end {p.log_end}"
         if not p.segments:

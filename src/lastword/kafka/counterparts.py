@@ -161,5 +161,5 @@ def _refuse_other(row: TopicRow, source: Source) -> None:
     raise MirrorError(
         f"topic {source.topic!r} was deleted in Kafka and made anew: its id is {source.topic_id}, the "
         f"copy's is {row.source.topic_id}. Delete the copy to mirror the new one, or keep it with "
-        "--release and mirror the new one with --prefix"
+        "'lastword topics release' and mirror the new one with --prefix"
     )

@@ -17,13 +17,10 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lastword.catalog import queries, topics
 from lastword.catalog.commits import commit_mirror, note_mirrored
-from lastword.errors import CatalogError, LastwordError, StorageError
 from lastword.foundation import Foundation
 from lastword.jobs.session import is_dead
 from lastword.jobs.spark import SparkRunner
@@ -31,6 +28,7 @@ from lastword.kafka.cluster import Cluster, KafkaTopic
 from lastword.kafka.copy_task import SCHEMA, CopyTask, staged_files
 from lastword.kafka.counterparts import Counterparts, Wanted
 from lastword.kafka.plan import Standing, Times, Trouble, judged, plan, too_late
+from lastword.log.staging import discard, discarded_if_refused
 from lastword.model import Copy, StagedFile
 
 _NOTED_EVERY_MS = 60_000
@@ -155,7 +153,7 @@ class Mirror:
                 done.append(copy)
                 continue
             troubles.append(trouble)
-            self._discard(staged[place])
+            discard(self._base.root, [file.facts.path for file in staged[place]])
         return done, troubles
 
     def _remade(self, standings: Mapping[Place, Standing], copies: Sequence[Copy]) -> set[int]:
@@ -197,13 +195,8 @@ class Mirror:
             return
         files = [f for copy in done for f in staged[_place(copy)]]
         rows = {c.topic_id: standings[_place(c)].topic for c in done}
-        try:
+        with discarded_if_refused(self._base.root, files):
             commit_mirror(self._base.catalog, list(rows.values()), done, files, self._base.clock())
-        except CatalogError:
-            raise  # whether it was committed is not known: `gc` finds the files if not
-        except LastwordError:
-            self._discard(files)
-            raise
 
     def _note(self, standings: Iterable[Standing], looked_ms: int) -> None:
         """Partitions with nothing to copy were complete, too; noted now and then."""
@@ -214,15 +207,6 @@ class Mirror:
                 complete[s.topic.id].append(s.row.partition)
         for topic_id, numbers in complete.items():
             note_mirrored(self._base.catalog, topic_id, numbers, looked_ms)
-
-    def _discard(self, files: Sequence[StagedFile]) -> None:
-        with suppress(StorageError):  # `gc` finds what cannot be deleted
-            self._base.root.delete([f.facts.path for f in files])
-
-
-def release(base: Foundation, name: str) -> None:
-    """Make a mirror an ordinary topic: Kafka is no longer its source, and it takes appends."""
-    topics.release_topic(base.catalog, queries.topic_named(base.catalog, name), base.clock())
 
 
 def _place(copy: Copy) -> Place:

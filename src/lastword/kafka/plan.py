@@ -10,13 +10,15 @@ and find neither the value nor the tombstone that deleted it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from lastword.kafka.cluster import Bounds
 from lastword.model import Copy, PartitionRow, StagedFile, TopicRow
 from lastword.words import in_duration
+
+K = TypeVar("K")
 
 MOST_OFFSETS = 5_000_000  # that a round moves, unless it is told otherwise
 GO_ON = "--allow-loss goes on without it"
@@ -60,6 +62,10 @@ class Times(NamedTuple):
     looked_ms: int
     read_ms: int
 
+    def incomplete_ms(self, s: Standing) -> int:
+        """How long ago, when it was read, the copy last had everything."""
+        return self.read_ms - (self.looked_ms if s.row.mirrored_ms is None else s.row.mirrored_ms)
+
 
 @dataclass(frozen=True)
 class Trouble:
@@ -83,14 +89,13 @@ def plan(
     """Copy at most so many offsets, shared among the partitions by how much each lags."""
     lost = {s.where: trouble for s in standings if (trouble := _loss(s, allow_loss)) is not None}
     sound = [s for s in standings if s.where not in lost]
-    total = sum(s.lag for s in sound)
+    fits = portions({s.where: s.lag for s in sound}, most_offsets)
     copies = []
     for s in sound:
         if s.kafka.end <= s.row.log_end:
             continue
         start = max(s.position, s.kafka.start)
-        fits = s.lag if total <= most_offsets else max(1, most_offsets * s.lag // total)
-        end = start + min(s.lag, fits)
+        end = start + fits[s.where]
         is_all = end == s.kafka.end
         copies.append(
             Copy(
@@ -106,22 +111,28 @@ def plan(
     return Plan(tuple(copies), tuple(lost.values()))
 
 
+def portions(left: Mapping[K, int], most: int) -> dict[K, int]:
+    """How much of each is taken, so that it is about `most` in all; each gets on by one at least."""
+    total = sum(left.values())
+    if total <= most:
+        return dict(left)
+    return {key: min(some, max(1, most * some // total)) for key, some in left.items()}
+
+
 def judged(copy: Copy, s: Standing, staged: Sequence[StagedFile], since: Times) -> Copy:
     """The copy, once its records are there: whether a tombstone may be missing among them."""
     records = sum(file.facts.records for file in staged)
     is_whole = copy.start == s.position and records == copy.end - copy.start
-    complete_ms = since.looked_ms if s.row.mirrored_ms is None else s.row.mirrored_ms
-    is_late = s.tombstones_ms is not None and since.read_ms - complete_ms > s.tombstones_ms
+    is_late = s.tombstones_ms is not None and since.incomplete_ms(s) > s.tombstones_ms
     is_lossy = not is_whole and (is_late or copy.may_miss_tombstones)
     return replace(copy, may_miss_tombstones=is_lossy)
 
 
 def too_late(s: Standing, since: Times) -> Trouble:
     """Why a copy that may miss tombstones is not taken."""
-    complete_ms = since.looked_ms if s.row.mirrored_ms is None else s.row.mirrored_ms
     return Trouble(
         s.where,
-        f"the copy was complete {in_duration(since.read_ms - complete_ms)} ago, and Kafka keeps "
+        f"the copy was complete {in_duration(since.incomplete_ms(s))} ago, and Kafka keeps "
         f"tombstones for {in_duration(s.tombstones_ms or 0)} (delete.retention.ms): it may have dropped "
         "some that were not copied, and deleted keys would live on here. Delete the topic here and "
         "mirror it anew, with a higher delete.retention.ms in Kafka if the first copy takes so long; "
@@ -134,8 +145,8 @@ def _loss(s: Standing, allow_loss: bool) -> Trouble | None:
         return Trouble(
             s.where,
             f"its log in Kafka ends at {s.kafka.end}, the copy at {s.position}: Kafka has lost records "
-            "which the copy has, and gives their offsets to others. Keep the copy with --release, and "
-            "mirror the topic anew under another name with --prefix",
+            "which the copy has, and gives their offsets to others. Keep the copy with "
+            "'lastword topics release', and mirror the topic anew under another name with --prefix",
         )
     if s.kafka.start > s.position and not allow_loss:
         return Trouble(

@@ -28,7 +28,7 @@ from lastword.errors import KafkaError, MirrorError
 from lastword.foundation import Foundation
 from lastword.jobs.spark import SparkRunner
 from lastword.kafka.cluster import Cluster, KafkaTopic, sound
-from lastword.kafka.plan import GO_ON, MOST_OFFSETS
+from lastword.kafka.plan import GO_ON, MOST_OFFSETS, portions
 from lastword.kafka.settings import handed_over
 from lastword.model import PartitionRow
 
@@ -201,9 +201,8 @@ class Publisher:
     def _next(self, done: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """The offsets of each partition that a round sends of the log."""
         left = {n: self._ends[n] - at for n, at in done.items() if self._ends[n] > at}
-        total = sum(left.values())
-        share = min(1.0, self._asked.most_offsets / total) if total else 1.0
-        return {n: (done[n], done[n] + max(1, int(share * some))) for n, some in left.items()}
+        fits = portions(left, self._asked.most_offsets)
+        return {n: (done[n], done[n] + some) for n, some in fits.items()}
 
     def _latest(self, sent: Mapping[int, tuple[int, int]]) -> DataFrame:
         return self._source(sent).option("view", "latest").load()

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +14,10 @@ import pyarrow.compute as pc
 
 from lastword.catalog.commits import commit_append
 from lastword.catalog.engine import Catalog
-from lastword.errors import CatalogError, LastwordError, StorageError
 from lastword.files.parquet import ROW_GROUP_BYTES, rows_of, write_file
 from lastword.files.root import DataRoot
 from lastword.log.batch import Batch
+from lastword.log.staging import discard, discarded_if_refused
 from lastword.model import AppendResult, StagedFile, TopicRow, Writer
 
 
@@ -68,15 +67,10 @@ def commit_staged(
     by: Writer | None = None,
 ) -> AppendResult:
     """Commit staged files; those that were not taken are deleted, if that is certain."""
-    try:
+    with discarded_if_refused(root, staged):
         result = commit_append(catalog, topics, staged, now_ms, by)
-    except CatalogError:
-        raise  # whether it was committed is not known: the files stay, `gc` finds them if not
-    except LastwordError:
-        _discard(root, [s.facts.path for s in staged])
-        raise
     if result.is_repeat:
-        _discard(root, [s.facts.path for s in staged])
+        discard(root, [s.facts.path for s in staged])
     return result
 
 
@@ -95,14 +89,8 @@ def stage(root: DataRoot, planned: Sequence[_Planned], now_ms: int) -> list[Stag
         with ThreadPoolExecutor(min(len(planned) or 1, os.cpu_count() or 1)) as pool:
             return list(pool.map(write, paths, planned))
     except BaseException:
-        _discard(root, paths)
+        discard(root, paths)
         raise
-
-
-def _discard(root: DataRoot, paths: Sequence[str]) -> None:
-    """Delete staged files that will not be committed; `gc` finds those that cannot be."""
-    with suppress(StorageError):
-        root.delete(paths)
 
 
 def _plan(batch: Batch) -> Iterator[_Planned]:

@@ -68,6 +68,10 @@ class OffsetMap:
         is_over = self.fill > 1 or self._keys.nbytes > _MOST_KEY_BYTES
         return is_over and len(self) > 1
 
+    def entries(self) -> dict[bytes, int]:
+        """What is in it, for looking."""
+        return dict(zip(self._keys.to_pylist(), self._offsets.tolist(), strict=True))
+
     def find(self, keys: pa.Array) -> NDArray[np.int64]:
         """The last offset of each key; -1 where it is not in the map, or null."""
         if not len(self) or not len(keys):

@@ -6,8 +6,8 @@ in which they came; those with a column `offset`, which are mirrored, keep their
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.clock import Clock
-from lastword.errors import StorageError
+from lastword.errors import CatalogError, LastwordError, StorageError
 from lastword.files.parquet import ROW_GROUP_BYTES, FileWriter, new_file
 from lastword.files.root import DataRoot
 from lastword.log.batch import Batch
@@ -57,8 +57,7 @@ class Staging:
         for partition in self._partitions.values():
             with suppress(Exception):  # the first error is the one that counts
                 partition.open.close()
-        with suppress(StorageError):  # `gc` finds what cannot be deleted
-            self._root.delete(self._paths)
+        discard(self._root, self._paths)
 
     def add(self, batch: Batch) -> None:
         """Take records that were checked, each with its partition."""
@@ -118,6 +117,24 @@ class Staging:
                 )
             )
             partition.writer = partition.base_offset = None
+
+
+@contextmanager
+def discarded_if_refused(root: DataRoot, staged: Sequence[StagedFile]) -> Iterator[None]:
+    """Around a commit of staged files: those that it refuses are deleted, if that is certain."""
+    try:
+        yield
+    except CatalogError:
+        raise  # whether it was committed is not known: the files stay, `gc` finds them if not
+    except LastwordError:
+        discard(root, [s.facts.path for s in staged])
+        raise
+
+
+def discard(root: DataRoot, paths: Sequence[str]) -> None:
+    """Delete staged files that will not be committed; `gc` finds those that cannot be."""
+    with suppress(StorageError):
+        root.delete(paths)
 
 
 def _by_partition(records: pa.Table) -> Iterator[tuple[int, pa.Table]]:
