@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test soak check docs lock bench bench-kafka kafka kafka-stop clean
+.PHONY: demo test soak check docs screenshots lock bench bench-kafka kafka kafka-stop clean
 demo: $(READY)
 	$(BIN)/lastword demo
 
@@ -28,6 +28,10 @@ check: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py
+
+screenshots: $(READY)
+	$(BIN)/python -m pytest -q tests/test_ui_browser.py -k "every_page or survivors or played"
+	cp .cache/screenshots/overview.png .cache/screenshots/topic-survivors.png .cache/screenshots/scene-swept.png docs/pictures/
 
 bench: $(READY)
 	$(BIN)/python -m bench

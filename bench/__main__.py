@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import cleaner, flips, kafka, log, mirror, spark, state
+from bench import cleaner, flips, kafka, log, mirror, spark, start, state, ui
 from bench.reference_set import SCALE
 
 BENCHMARKS = {
@@ -26,6 +26,8 @@ BENCHMARKS = {
         state.state,
         kafka.kafka,
         mirror.mirror,
+        ui.ui,
+        start.start,
     )
 }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from dashboard import dashboard
 from pictures import PICTURES
 
 from lastword import config
@@ -153,6 +154,7 @@ PAGES = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "spark-options.md": spark_options_page,
+    "monitoring/grafana.json": dashboard,
 }
 
 

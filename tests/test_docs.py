@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import json
 import os
 import re
 import subprocess
@@ -17,8 +18,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from broker.jars import connector_jars
+from lastword.cleaner.metrics import PassTotals, as_prometheus
+from lastword.cleaner.overview import overview
+from lastword.store import Store
+from lastword.testing import InProcess
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -97,3 +103,18 @@ def test_example(example: Path, tmp_path: Path) -> None:
     )
     expected = example.read_text().split('"""')[1].partition("prints:\n")[2]
     assert agrees(re.sub(r"^ {4}", "", expected, flags=re.M).strip() + "\n", done.stdout)
+
+
+def test_alerts_and_dashboard_speak_of_metrics_that_there_are(local: Store) -> None:
+    local.create_topic("t").append([("a", "1"), ("a", "2")])
+    local.clean(force=True, runner=InProcess())
+    text = as_prometheus(overview(local.base), PassTotals().count(local.base.catalog))
+    known = {re.split("[{ ]", line)[0] for line in text.splitlines() if line[0] != "#"}
+    rules = (ROOT / "docs/monitoring/alerts.yml").read_text()
+    panels = json.loads((ROOT / "docs/monitoring/grafana.json").read_text())["panels"]
+    used = re.findall(r"\blastword_\w+", rules + json.dumps(panels))
+    assert len(set(used)) > 10
+    assert set(used) - known == set()
+    told = (ROOT / "docs/operations.md").read_text()
+    for alert in yaml.safe_load(rules)["groups"][0]["rules"]:
+        assert alert["alert"] in told

@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from lastword import __version__
-from lastword.cli import cleaning, configs, demo, groups, kafka, records, state, topics, upkeep
+from lastword.cli import (
+    cleaning,
+    configs,
+    demo,
+    groups,
+    mirror,
+    publish,
+    records,
+    state,
+    topics,
+    ui,
+    upkeep,
+)
 from lastword.cli.render import errors
 from lastword.errors import LastwordError
 
@@ -37,11 +49,12 @@ for command in (
     cleaning.passes,
     cleaning.metrics,
     cleaning.warm_up,
-    kafka.mirror,
-    kafka.publish,
+    mirror.mirror,
+    publish.publish,
     upkeep.expire,
     upkeep.gc,
     upkeep.check,
+    ui.ui,
     demo.demo,
 ):
     app.command()(command)

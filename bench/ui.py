@@ -1,0 +1,157 @@
+"""How long pages take, of a store with many topics and files; from its catalog alone."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from pathlib import Path
+from threading import Thread
+
+import uvicorn
+
+import lastword
+from lastword.catalog import schema
+from lastword.clock import system_clock
+from lastword.store import Store
+from lastword.testing import InProcess
+from lastword.ui.app import make_app
+from lastword.ui.guard import Access
+
+TOPICS, PARTITIONS, FILES = 1_000, 4, 100_000
+_LARGE = 20_000  # of these files are one topic's
+_PASSES = 20  # of each partition; of one topic, 150
+_PAGES = {
+    "overview": "/",
+    "overview, by dirty ratio": "/?sort=-dirty",
+    "overview, filtered": "/?filter=7",
+    "a topic": "/topics/topic-0007",
+    "a topic with 20,000 files": "/topics/topic-0000",
+    "a topic with 600 passes": "/topics/topic-0008",
+    "passes": "/passes",
+    "a pass": "/passes/77",
+    "settings": "/settings",
+    "metrics": "/metrics",
+}
+_ASKED = 21
+
+
+def ui(folder: Path) -> dict[str, str]:
+    """Pages of 1,000 topics, 4,000 partitions, 100,000 files and 80,000 passes: median, worst of 21."""
+    with lastword.open(folder / "store") as store:
+        _fill(store)
+        app = make_app(store, Access(), lambda _: InProcess())
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
+        Thread(target=server.run, daemon=True).start()
+        while not server.started:
+            time.sleep(0.01)
+        address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        began = time.perf_counter()
+        _get(f"{address}/")
+        first_s = time.perf_counter() - began
+        began = time.perf_counter()
+        _get(f"{address}/metrics")
+        found = {
+            "the first look": f"{1000 * first_s:.0f} ms",
+            "metrics, the first time": f"{1000 * (time.perf_counter() - began):.0f} ms",
+        }
+        for name, path in _PAGES.items():
+            found[name] = _measured(address + path)
+        server.should_exit = True
+    return found
+
+
+def _measured(url: str) -> str:
+    times, size = [], 0
+    for _ in range(_ASKED):
+        time.sleep(0.15)  # as visitors do: the overview is made anew meanwhile
+        began = time.perf_counter()
+        size = _get(url)
+        times.append(1000 * (time.perf_counter() - began))
+    times.sort()
+    return f"{times[len(times) // 2]:.0f} ms, {times[-1]:.0f} ms at the worst, {size / 1000:.0f} kB"
+
+
+def _get(url: str) -> int:
+    with urllib.request.urlopen(url) as answer:
+        return len(answer.read())
+
+
+def _fill(store: Store) -> None:
+    """Rows as appends and passes leave them; the files they name are not there."""
+    now_ms = system_clock()
+    with store.base.catalog.write() as tx:
+        names = [{"name": f"topic-{n:04}", "created_ms": now_ms, "source": None} for n in range(TOPICS)]  # fmt: skip
+        tx.execute(schema.topic.insert(), names)
+        places = [(t, p) for t in range(1, TOPICS + 1) for p in range(PARTITIONS)]
+        each = (FILES - _LARGE) // (len(places) - PARTITIONS)
+        for topic_id, number in places:
+            count = _LARGE // PARTITIONS if topic_id == 1 else each
+            clean = 100 * (count * 2 // 3)
+            bounds = {
+                "log_end": 100 * count,
+                "first_dirty": clean,
+                "active_base": 100 * (count - 1),
+            }
+            row = {"topic_id": topic_id, "partition": number, "active_bytes": 50_000}
+            tx.execute(schema.partition.insert(), {**row, **bounds, "active_first_ms": now_ms})
+            tx.execute(schema.file.insert(), _files(topic_id, number, count, now_ms))
+            passes = 150 if topic_id == 9 else _PASSES
+            tx.execute(schema.pass_.insert(), _passes(topic_id, number, passes, clean, now_ms))
+
+
+def _files(topic_id: int, number: int, count: int, now_ms: int) -> list[dict[str, object]]:
+    return [
+        {
+            "topic_id": topic_id,
+            "partition": number,
+            "segment_base": 500 * (n // 5),
+            "base_offset": 100 * n,
+            "last_offset": 100 * n + 99,
+            "records": 100,
+            "bytes": 50_000,
+            "tombstones": 3,
+            "null_keys": 0,
+            "first_ms": now_ms,
+            "max_ms": now_ms,
+            "footer_crc": 0,
+            "path": f"{topic_id}/{number}/{n}.parquet",
+            "added_commit": 1,
+        }
+        for n in range(count)
+    ]
+
+
+def _passes(
+    topic_id: int, number: int, count: int, clean: int, now_ms: int
+) -> list[dict[str, object]]:
+    zeros = dict.fromkeys(
+        ("delay_ms", "files_kept", "files_rewritten", "files_merged", "files_written", "keys"), 0
+    )
+    return [
+        {
+            **zeros,
+            "topic_id": topic_id,
+            "partition": number,
+            "commit_id": 1,
+            "cause": "dirty ratio 0.91 above 0.5",
+            "by": "bench:1",
+            "started_ms": now_ms - 3_600_000 * (count - n),
+            "start": clean * n // count,
+            "end": clean * (n + 1) // count,
+            "horizon_ms": now_ms,
+            "dirty_ratio": 0.9,
+            "records_in": 10_000,
+            "records_out": 1_000,
+            "removed": {"obsolete": 9_000, "tombstone": 0, "null key": 0},
+            "bytes_in": 1_000_000,
+            "bytes_out": 100_000,
+            "bytes_read": 500_000,
+            "bytes_written": 100_000,
+            "map_fill": 0.1,
+            "shards": 1,
+            "seconds": {"mark": 1.0, "sweep": 1.0, "commit": 0.01},
+            "jobs": [1, 2],
+            "first_tombstone": clean * n // count if n % 4 == 0 else None,
+        }
+        for n in range(count)
+    ]

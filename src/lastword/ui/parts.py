@@ -1,0 +1,69 @@
+"""What the routes share: the parts of a running page, and how they are reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
+from fastapi import Depends, HTTPException, Path, Request
+
+from lastword.cleaner.metrics import PassTotals
+from lastword.config import LONG_MAX
+from lastword.errors import InvalidTopicError, UnknownTopicError
+from lastword.model import Record, valid_topic_name
+from lastword.store import Store
+from lastword.topic import Topic
+from lastword.ui.cleanings import Cleanings
+from lastword.ui.counts import Counts
+from lastword.ui.guard import Access
+from lastword.ui.scenes import Scenes
+from lastword.ui.watch import Watch
+
+PartitionNumber = Annotated[int, Ge(0), Le(10_000)]
+Offset = Annotated[int, Ge(0), Le(LONG_MAX)]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a running page."""
+
+    store: Store
+    access: Access
+    watch: Watch
+    counts: Counts
+    cleanings: Cleanings
+    scenes: Scenes
+    totals: PassTotals
+
+    def close(self) -> None:
+        self.cleanings.close()
+        self.scenes.close()
+
+
+def _parts(request: Request) -> Parts:
+    found: Parts = request.app.state.parts
+    return found
+
+
+Ui = Annotated[Parts, Depends(_parts)]
+
+
+def _topic(ui: Ui, topic: Annotated[str, Path(description="The topic's name.")]) -> Topic:
+    try:
+        valid_topic_name(topic)
+    except InvalidTopicError:
+        raise UnknownTopicError(topic[:300]) from None
+    return ui.store.topic(topic)
+
+
+def record_at(topic: Topic, partition: int, offset: int) -> Record:
+    """The record at that offset, or an answer that there is none."""
+    found = next(iter(topic.read(partition, offset, limit=1)), None)
+    if found is None or found.offset != offset:
+        where = f"{topic.name}-{partition}"
+        raise HTTPException(404, f"{where} has no record at offset {offset}: a pass has removed it")
+    return found
+
+
+ATopic = Annotated[Topic, Depends(_topic)]

@@ -1,0 +1,299 @@
+"""The scene: a topic of the visitor's own, with the real cleaner going step by step.
+
+A store in a temporary folder, a clock that the visitor moves, and the cleaner's own plan, mark, sweep
+and commit, run in this process. Nothing here knows how compaction works; it only shows what they did.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fastapi import HTTPException
+
+from lastword.cleaner import choose
+from lastword.cleaner.choose import Asked, decisions_for
+from lastword.cleaner.plan import Clean, Decision
+from lastword.cleaner.run import Cleaner
+from lastword.cleaner.verdicts import Verdict, last_offsets, verdicts
+from lastword.cleaner.work import Common, Work
+from lastword.errors import InvalidArgumentError, LastwordError
+from lastword.files.reader import FileReader
+from lastword.model import LogFile, Record
+from lastword.opening import open_store
+from lastword.testing import InProcess, ManualClock
+from lastword.ui.anatomy import delete_retention_point, section_of
+from lastword.words import in_duration, in_time
+
+MOST_RECORDS = 60
+MOST_CHARS = 20  # of a key or a value
+MOST_ADVANCE_MS = 366 * 86_400_000
+OVER = "this scene is over; begin a new one"
+_TOPIC = "scene"
+_SETTINGS = {"min.cleanable.dirty.ratio": 0.1, "delete.retention.ms": 3_600_000}
+# Kafka's own example, in two segments and an active one.
+_FIRST_LOG = (
+    (("K1", "V1"), ("K2", "V2"), ("K1", "V3"), ("K1", "V4")),
+    (("K3", "V5"), ("K2", "V6"), ("K4", "V7"), ("K5", "V8")),
+    (("K5", "V9"), ("K2", "V10"), ("K6", "V11")),
+)
+
+
+class Phase(StrEnum):
+    """How far the pass is. After the commit, as when idle, the cleaner looks."""
+
+    IDLE = "idle"
+    PLANNED = "planned"
+    MARKED = "marked"
+    SWEPT = "swept"
+    COMMITTED = "committed"
+
+
+@dataclass(frozen=True)
+class SceneRecord:
+    """A record, where it lies, and what the pass that is under way does with it."""
+
+    offset: int
+    key: str
+    value: str | None
+    segment: int
+    section: str
+    verdict: str | None = None
+    goes: bool = False
+    superseded_by: int | None = None
+    waits: str | None = None  # how long, of a tombstone that a pass has covered
+
+
+@dataclass(frozen=True)
+class SceneState:
+    """All that the page draws."""
+
+    id: str
+    clock_ms: int
+    clock: str
+    phase: Phase
+    message: str
+    records: tuple[SceneRecord, ...]
+    log_start: int
+    delete_retention_point: int
+    first_dirty: int
+    log_end: int
+    why: tuple[str, ...]
+    offset_map: dict[str, int] = field(default_factory=dict)  # filled by mark
+    survivors: tuple[int, ...] = ()  # offsets in the file that sweep has written
+    latest: dict[str, str] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)  # so far, per reason
+    passes: int = 0
+
+
+class Scene:
+    """One visitor's. Every call returns the new state."""
+
+    def __init__(self, scene_id: str, now_ms: int) -> None:
+        self.id = scene_id
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="lastword-scene-", ignore_cleanup_errors=True
+        )
+        self._clock = ManualClock(now_ms)
+        self._store = open_store(self._folder.name, clock=self._clock)
+        self._topic = self._store.create_topic(_TOPIC, config=_SETTINGS)
+        self._cleaner = Cleaner(self._store.base, InProcess())
+        self._cleaner.__enter__()
+        self._work: Work | None = None
+        self._plan: Clean | None = None
+        self._phase, self._message = Phase.IDLE, "Send records, then let the cleaner look."
+        self._lock = threading.Lock()
+        self._is_over = False
+        for segment in _FIRST_LOG:
+            self._topic.roll()
+            self._topic.append(segment)
+
+    def close(self) -> None:
+        """The scene is over, and all that it left goes."""
+        with self._lock:
+            self._is_over = True
+            with suppress(LastwordError):
+                self._cleaner.__exit__()
+            self._store.close()
+            self._folder.cleanup()
+
+    def state(self) -> SceneState:
+        with self._playing():
+            return self._state()
+
+    def send(self, key: str, value: str | None) -> SceneState:
+        with self._playing():
+            if self._topic.describe().records >= MOST_RECORDS:
+                raise InvalidArgumentError(
+                    f"a scene has {MOST_RECORDS} records at the most; clean it"
+                )
+            (place,) = self._topic.append([(key, value)]).ranges
+            what = f"a tombstone of {key}" if value is None else f"{key} = {value}"
+            self._message = f"Appended {what} at offset {place.base_offset}."
+            return self._state()
+
+    def roll(self) -> SceneState:
+        with self._playing():
+            rolled = self._topic.roll()
+            self._message = (
+                "The active segment is closed; what comes next opens a new one."
+                if rolled
+                else "The active segment is empty: there is nothing to roll."
+            )
+            return self._state()
+
+    def advance(self, ms: int) -> SceneState:
+        with self._playing():
+            self._clock.advance(ms)
+            self._message = f"It is {in_time(self._clock())} now."
+            return self._state()
+
+    def step(self) -> SceneState:
+        """Let the cleaner do what comes next: plan, mark, sweep, commit."""
+        with self._playing():
+            match self._phase:
+                case Phase.IDLE | Phase.COMMITTED:
+                    self._look()
+                case Phase.PLANNED:
+                    self._mark()
+                case Phase.MARKED:
+                    self._sweep()
+                case Phase.SWEPT:
+                    self._commit()
+            return self._state()
+
+    @contextmanager
+    def _playing(self) -> Iterator[None]:
+        """One act at a time, as long as the scene is on."""
+        with self._lock:
+            if self._is_over:
+                raise HTTPException(404, OVER)
+            yield
+
+    def _look(self) -> None:
+        """As a round begins: roll what is due, then decide."""
+        row, asked = self._topic.row, Asked()
+        choose.roll(self._store.base, [row], asked)
+        (decision,) = decisions_for(self._store.base, [row], asked)
+        if not isinstance(decision, Clean):
+            self._phase = Phase.IDLE
+            self._message = f"The cleaner leaves it alone: {decision.reason}."
+            return
+        self._plan = decision
+        self._phase = Phase.PLANNED
+        extent = f"offsets {decision.start} to {decision.end - 1} for the first time"
+        what = extent if decision.end > decision.start else "nothing new"
+        self._message = f"Plan: it would be cleaned ({decision.cause}); it covers {what}."
+
+    def _mark(self) -> None:
+        assert self._plan is not None
+        self._work = self._cleaner.claim(self._plan)
+        if self._work is None:
+            self._over("The log is no longer as it was planned; the cleaner looks again.")
+            return
+        self._cleaner.mark([self._work])
+        dead = sum(sum(m.removed.values()) for m in self._work.marks.files.values())
+        self._phase = Phase.MARKED
+        self._message = (
+            f"Mark: keys were read, newest first; {self._work.marks.keys} went into the map. "
+            f"{dead} record(s) go."
+        )
+
+    def _sweep(self) -> None:
+        assert self._work is not None
+        self._cleaner.sweep([self._work])
+        written = sum(s.facts.records for s in self._work.swept)
+        kept = len(self._work.files) - len(self._work.sweep_plan.retired)
+        self._phase = Phase.SWEPT
+        self._message = (
+            f"Sweep: {written} survivor(s) were written to {len(self._work.swept)} new file(s), "
+            f"{kept} file(s) stay as they are. Readers still see the old ones."
+        )
+
+    def _commit(self) -> None:
+        assert self._work is not None
+        done = self._cleaner.commit(self._work, Common(self._clock(), {}, ()))
+        if done.error:
+            self._over(f"Nothing was changed: {done.error}")
+            return
+        removed = ", ".join(f"{n} {reason}" for reason, n in done.removed.items() if n)
+        self._over(
+            f"Commit: the files were swapped in one transaction. {done.records_in} → "
+            f"{done.records_out} records ({removed or 'nothing'} removed).",
+            Phase.COMMITTED,
+        )
+
+    def _over(self, message: str, phase: Phase = Phase.IDLE) -> None:
+        self._cleaner.release()
+        self._plan = self._work = None
+        self._phase, self._message = phase, message
+
+    def _state(self) -> SceneState:
+        base, row = self._store.base, self._topic.row
+        (decision,) = decisions_for(base, [row], Asked())
+        partition, now_ms = decision.state.row, self._clock()
+        found: dict[int, Verdict] = {}
+        entries: dict[bytes, int] = {}
+        if self._plan is not None and self._phase in (Phase.MARKED, Phase.SWEPT):
+            found = {v.offset: v for v in verdicts(base, self._plan)}
+            entries = last_offsets(base, self._plan)
+        done = self._store.passes(_TOPIC)
+        latest = self._topic.latest().to_dict()
+        return SceneState(
+            id=self.id,
+            clock_ms=now_ms,
+            clock=in_time(now_ms),
+            phase=self._phase,
+            message=self._message,
+            records=tuple(_shown(r, decision, found, now_ms) for r in self._topic.read(0)),
+            log_start=partition.log_start,
+            delete_retention_point=delete_retention_point(decision, now_ms),
+            first_dirty=partition.first_dirty,
+            log_end=partition.log_end,
+            why=self._topic.why().partitions[0].sentences,
+            offset_map={key.decode(): offset for key, offset in entries.items()},
+            survivors=self._survivors(),
+            latest={key.decode(): value.decode() for key, value in latest.items()},
+            removed={r: sum(p.removed.get(r, 0) for p in done) for r in ("obsolete", "tombstone")},
+            passes=sum(p.error is None for p in done),
+        )
+
+    def _survivors(self) -> tuple[int, ...]:
+        """The offsets in the files that sweep has written."""
+        row, offsets = self._topic.row, []
+        for new in self._work.swept if self._work else ():
+            last = new.base_offset + new.facts.last_delta
+            file = LogFile(row.name, 0, new.segment_base, new.base_offset, last, new.facts)
+            reader = FileReader(self._store.base.root, file)
+            for i in reader.row_groups(0, last + 1):
+                offsets += reader.read(i, [])["offset"].to_pylist()
+        return tuple(offsets)
+
+
+def _shown(
+    record: Record, decision: Decision, found: dict[int, Verdict], now_ms: int
+) -> SceneRecord:
+    offset = record.offset or 0
+    horizons = decision.state.horizons if record.is_tombstone else ()
+    at_ms = next((h.at_ms for h in horizons if h.start <= offset < h.end), None)
+    segment = next(s for s in reversed(decision.state.segments) if s.base <= offset)
+    verdict = found.get(offset)
+    return SceneRecord(
+        offset=offset,
+        key=_text(record.key) or "",
+        value=_text(record.value),
+        segment=segment.base,
+        section=section_of(segment, decision),
+        verdict=verdict.sentence if verdict else None,
+        goes=verdict is not None and not verdict.is_kept,
+        superseded_by=verdict.superseded_by if verdict else None,
+        waits=None if at_ms is None else in_duration(max(0, at_ms - now_ms)),
+    )
+
+
+def _text(value: bytes | str | None) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value

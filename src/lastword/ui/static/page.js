@@ -1,0 +1,264 @@
+// Every page: live parts refresh, buttons act, changes carry the token. Pages can be read without it.
+
+const read = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+const keep = (name, value) => { try { value === null ? localStorage.removeItem(name) : localStorage.setItem(name, value); } catch { /* private mode */ } };
+const $ = (selector, within = document) => within.querySelector(selector);
+const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+// The token comes after the # of the address, which no server sees, and is taken off it at once.
+const given = new URLSearchParams(location.hash.slice(1)).get("token");
+if (given) {
+  keep("token", given);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+export function tell(text) {
+  const told = $("#told");
+  told.textContent = text;
+  told.classList.add("seen");
+  clearTimeout(tell.timer);
+  tell.timer = setTimeout(() => told.classList.remove("seen"), 6000);
+}
+
+async function isToken(token) {
+  const answer = await fetch("/api/access", { headers: { "x-lastword-token": token } });
+  return answer.ok && (await answer.json()).may_change;
+}
+
+// Ask for the token until it is the right one, or nobody wants to say it.
+function askForToken() {
+  const dialog = $("#token-dialog"), output = $("output", dialog);
+  output.textContent = $("#token").value = "";
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => {
+    showAccess();
+    resolve(dialog.returnValue === "ok");
+  }, { once: true }));
+}
+
+$("#token-form").addEventListener("submit", async (event) => {
+  if (event.submitter?.value !== "ok") return;
+  event.preventDefault();
+  const token = $("#token").value.trim().split("token=").at(-1);
+  if (await isToken(token).catch(() => false)) {
+    keep("token", token);
+    $("#token-dialog").close("ok");
+  } else {
+    $("#token-form output").textContent = "That is not the token of this page.";
+  }
+});
+
+// Ask the API. A change that is refused for want of the token asks for it, once.
+export async function ask(method, path, body, isAgain = false) {
+  const headers = { "content-type": "application/json" };
+  if (method !== "GET" && read("token")) headers["x-lastword-token"] = read("token");
+  const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const found = await answer.json().catch(() => ({ message: answer.statusText }));
+  if (answer.ok) return found;
+  if (answer.status === 401 && method !== "GET") {
+    keep("token", null);
+    if (!isAgain && await askForToken()) return ask(method, path, body, true);
+    throw new Error("Nothing was changed: changes need the token.");
+  }
+  throw new Error(found.message || `it answered ${answer.status}`);
+}
+
+function showAccess() {
+  const unlock = $("#unlock");
+  if (unlock) unlock.hidden = Boolean(read("token"));
+}
+
+// A token of an earlier start is good for nothing.
+async function checkToken() {
+  if (read("token") && !(await isToken(read("token")))) keep("token", null);
+  showAccess();
+}
+
+// Moments, as how long ago they were.
+const steps = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+const ago = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+function showTimes(within = document) {
+  for (const time of $$("time[data-ms]", within)) {
+    const seconds = (Number(time.dataset.ms) - Date.now()) / 1000;
+    const [size, unit] = steps.find(([size]) => Math.abs(seconds) >= size) || steps.at(-1);
+    if (Math.abs(seconds) < 400 * 86400) time.textContent = ago.format(Math.round(seconds / size), unit);
+  }
+}
+
+// Fetch this page again, and put the live parts that differ in the place of the old ones. What has the
+// focus keeps it, and what was scrolled stays where it is; where somebody types, nothing changes.
+const was = new Map($$("[data-live]").map((part) => [part.id, part.innerHTML]));
+let asked = 0;
+export async function refresh() {
+  const mine = ++asked, answer = await fetch(location.href.split("#")[0]);
+  if (mine !== asked) return; // a later one is under way
+  if (!answer.ok) throw new Error(`it answered ${answer.status}`);
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const old of $$("[data-live]")) {
+    const part = fresh.getElementById(old.id), html = part?.innerHTML;
+    if (!part || was.get(old.id) === html) continue;
+    const active = old.contains(document.activeElement) ? document.activeElement : null;
+    if (active?.matches("input, select, textarea")) continue;
+    const path = active && pathTo(active, old), scrolled = $$(".wide", old).map((wide) => wide.scrollLeft);
+    old.replaceChildren(...part.childNodes);
+    was.set(old.id, html);
+    path?.reduce((node, i) => node?.children[i], old)?.focus({ preventScroll: true });
+    $$(".wide", old).forEach((wide, i) => { wide.scrollLeft = scrolled[i] || 0; });
+    showTimes(old);
+  }
+}
+
+function pathTo(node, root) {
+  const path = [];
+  for (; node !== root; node = node.parentElement) path.unshift([...node.parentElement.children].indexOf(node));
+  return path;
+}
+
+if ($("[data-live]")) {
+  setInterval(() => { if (!document.hidden && !$("dialog[open]")) refresh().catch((error) => tell(`This page could not be refreshed: ${error.message}`)); }, 5000);
+}
+setInterval(() => showTimes(), 10000);
+
+// One button, one thing: the page shows what became of it.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-get], [data-post]");
+  if (!button) return;
+  const method = button.dataset.get ? "GET" : "POST";
+  button.disabled = true;
+  button.setAttribute("aria-busy", "true");
+  try {
+    await ask(method, button.dataset.get || button.dataset.post);
+    await refresh();
+  } catch (error) {
+    tell(error.message);
+  }
+  button.disabled = false;
+  button.removeAttribute("aria-busy");
+});
+
+// A filter that is typed into filters.
+const filter = $("#filter");
+filter?.addEventListener("input", () => {
+  clearTimeout(filter.timer);
+  filter.timer = setTimeout(() => {
+    const url = new URL(location.href);
+    url.searchParams.set("filter", filter.value);
+    url.searchParams.delete("page");
+    history.replaceState(null, "", url);
+    refresh().catch((error) => tell(error.message));
+  }, 150);
+});
+
+// Settings, changed in place: only their own row is drawn anew.
+async function changeSetting(form, value) {
+  const key = form.dataset.key, output = $("output", form);
+  output.textContent = "";
+  try {
+    await ask("PATCH", form.dataset.settings, { changes: { [key]: value } });
+    const answer = await fetch(location.href.split("#")[0]);
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    form.closest("tr").replaceWith(fresh.getElementById(key).closest("tr"));
+    $(`form[data-key="${key}"]`).elements.value.focus();
+    tell(value === null ? `${key} is back at its default` : `${key} is saved`);
+    await refresh();
+  } catch (error) {
+    output.textContent = error.message;
+  }
+}
+document.addEventListener("input", ({ target }) => {
+  const form = target.closest("form[data-settings]"), save = form && $("button:not([data-reset])", form);
+  const was = target.matches("select") ? [...target.options].find((o) => o.defaultSelected)?.value : target.defaultValue;
+  if (save) save.hidden = target.value === was;
+});
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-settings]")) return;
+  event.preventDefault();
+  changeSetting(event.target, event.target.elements.value.value);
+});
+document.addEventListener("click", ({ target }) => {
+  if (target.matches("[data-reset]")) changeSetting(target.closest("form"), null);
+});
+
+const newTopic = $("#new-topic");
+newTopic?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const fields = newTopic.elements, output = $("output", newTopic), settings = {};
+  for (const line of fields.settings.value.split("\n").filter((line) => line.trim())) {
+    const at = line.indexOf("=");
+    if (at < 1) { output.textContent = `“${line}” is not key=value`; return; }
+    settings[line.slice(0, at).trim()] = line.slice(at + 1).trim();
+  }
+  const policy = fields["cleanup.policy"].value;
+  if (policy) settings["cleanup.policy"] = policy === "keep" ? "" : policy;
+  try {
+    await ask("POST", "/api/topics", { name: fields.name.value, partitions: Number(fields.partitions.value), settings });
+    location.href = `/topics/${fields.name.value}`;
+  } catch (error) {
+    output.textContent = error.message;
+  }
+});
+
+// Clean: first what it would do, then the doing, watched.
+const number = (value) => value.toLocaleString("en");
+function line(text, className = "", href = "") {
+  const made = document.createElement("p"), inner = href ? document.createElement("a") : made;
+  if (href) { inner.href = href; made.append(inner); }
+  inner.textContent = text;
+  made.className = className;
+  return made;
+}
+
+async function showPlan(topic) {
+  const plan = $("#plan"), now = $("#clean-now"), force = $("#force").checked;
+  now.disabled = true;
+  try {
+    const found = await ask("GET", `/api/topics/${topic}/plan?force=${force}`), due = found.filter((p) => p.is_clean);
+    const sum = due.reduce((total, p) => total + p.records, 0);
+    plan.replaceChildren(line(`${due.length} of ${found.length} partition(s) would be cleaned; ${number(sum)} records are covered`),
+      ...found.slice(0, 100).map((p) => line(p.is_clean
+        ? `partition ${p.partition}: would be cleaned (${p.sentence}), ${number(p.records)} records`
+        : `partition ${p.partition}: would not be cleaned: ${p.sentence}`, p.is_clean ? "" : "faint")));
+    now.disabled = !due.length;
+  } catch (error) {
+    plan.replaceChildren(line(error.message, "error"));
+  }
+}
+
+async function cleanNow(topic) {
+  const plan = $("#plan"), now = $("#clean-now"), began = Date.now();
+  now.disabled = true;
+  $("#clean-dialog [value='']").focus();
+  try {
+    let cleaning = await ask("POST", `/api/topics/${topic}/clean`, { force: $("#force").checked });
+    while (cleaning.state === "waiting" || cleaning.state === "running") {
+      const step = cleaning.tasks ? `${cleaning.step}: ${cleaning.tasks_done} of ${cleaning.tasks} tasks` : cleaning.step || "waiting";
+      plan.replaceChildren(line(`${step} … ${Math.round((Date.now() - began) / 1000)} s`));
+      await new Promise((resolve) => setTimeout(resolve, 400));
+      cleaning = await ask("GET", `/api/cleanings/${cleaning.id}`);
+    }
+    plan.replaceChildren(
+      ...(cleaning.error ? [line(cleaning.error, "error")] : []),
+      ...cleaning.passes.filter((p) => !p.error).map((p) => line(`partition ${p.partition}: ${number(p.records_in)} → ${number(p.records_out)} records`, "", `/passes/${p.id}`)),
+      ...cleaning.left.map((sentence) => line(sentence, "faint")));
+    if (!plan.children.length) plan.replaceChildren(line("nothing was cleaned"));
+    await refresh();
+  } catch (error) {
+    plan.replaceChildren(line(error.message, "error"));
+  }
+}
+
+document.addEventListener("click", ({ target }) => {
+  if (target.id === "clean") {
+    $("#force").checked = false;
+    $("#clean-dialog").showModal();
+    showPlan(target.dataset.topic);
+  }
+  if (target.id === "clean-now") cleanNow($("#clean").dataset.topic);
+  if (target.id === "unlock") askForToken();
+});
+document.addEventListener("change", ({ target }) => { if (target.id === "force") showPlan($("#clean").dataset.topic); });
+
+showAccess();
+checkToken().catch(() => {});
+showTimes();

@@ -1,0 +1,134 @@
+// The scene: draws what the server's cleaner did. It decides nothing about records by itself.
+
+import { ask, tell } from "/static/page.js";
+
+const $ = (selector) => document.querySelector(selector);
+const next = { idle: "Let the cleaner look", planned: "Mark: fill the map", marked: "Sweep: keep the survivors", swept: "Commit: swap the files", committed: "Let the cleaner look" };
+const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+let state = null, gone = new Map();
+
+function made(tag, className, ...texts) {
+  const element = document.createElement(tag);
+  element.className = className;
+  for (const text of texts) element.append(text);
+  return element;
+}
+
+function box(record, className) {
+  const value = made("span", "", record.value === null ? "✕ null" : record.value);
+  const element = made("div", `record ${className}`, made("span", "offset", String(record.offset)), made("b", "", record.key), value);
+  if (record.waits) element.append(made("span", "waits", record.waits === "0 ms" ? "may go" : `⏳ ${record.waits}`));
+  element.setAttribute("role", "listitem");
+  element.dataset.offset = record.offset;
+  element.title = `offset ${record.offset}: ${record.key} = ${record.value ?? "null"}${record.verdict ? `\n${record.verdict}` : ""}`;
+  return element;
+}
+
+function className(record, isFirst) {
+  return [record.section, record.value === null && "null", record.goes && "goes", isFirst && "first"].filter(Boolean).join(" ");
+}
+
+function rows(table, entries, isNew) {
+  $(`${table} tbody`).replaceChildren(...entries.map(([key, value]) => {
+    const row = made("tr", isNew ? "new" : "", made("td", "", key), made("td", "", String(value)));
+    return row;
+  }));
+}
+
+function draw(now) {
+  for (const record of state ? state.records : []) gone.set(record.offset, record);
+  for (const record of now.records) gone.delete(record.offset);
+  const all = [...now.records.map((r) => [r, false]), ...[...gone.values()].map((r) => [r, true])].sort((a, b) => a[0].offset - b[0].offset);
+  let segment = null;
+  $("#log").replaceChildren(...all.map(([record, isGone]) => {
+    if (isGone) return box({ ...record, value: "gone", verdict: null, waits: null }, "gone");
+    const isFirst = segment !== null && record.segment !== segment;
+    segment = record.segment;
+    return box(record, className(record, isFirst));
+  }));
+  state = now;
+  sessionStorage.setItem("scene", now.id);
+  $("#scene").dataset.phase = now.phase;
+  $("#scene-message").textContent = now.message;
+  $("#scene-clock").textContent = now.clock.replace(/\.\d+Z$/, "Z");
+  $("#step").textContent = next[now.phase];
+  for (const item of document.querySelectorAll("#steps li")) item.classList.toggle("now", item.dataset.phase === now.phase);
+  const byOffset = new Map(now.records.map((r) => [r.offset, r]));
+  $("#new-file").replaceChildren(...now.survivors.map((offset) => box(byOffset.get(offset), className(byOffset.get(offset)))));
+  rows("#latest", Object.entries(now.latest));
+  $("#why").replaceChildren(...now.why.map((sentence) => made("li", "", sentence)));
+  $("#totals").textContent = `log start ${now.log_start} · delete retention point ${now.delete_retention_point} · first dirty ${now.first_dirty} · log end ${now.log_end} · ${now.passes} pass(es), ${now.removed.obsolete} obsolete record(s) and ${now.removed.tombstone} tombstone(s) removed`;
+}
+
+// Mark, as it went: the dirty section is read newest first; a key that the map does not know goes in.
+async function showReading(now) {
+  const dirty = now.records.filter((r) => r.verdict && r.offset >= now.first_dirty).reverse();
+  const seen = [];
+  for (const record of dirty) {
+    const element = $(`#log [data-offset="${record.offset}"]`);
+    element?.classList.add("read");
+    if (now.offset_map[record.key] === record.offset) seen.push([record.key, record.offset]);
+    rows("#map", seen);
+    if (!isCalm && waiting < 2) await new Promise((resolve) => setTimeout(resolve, 160));
+    element?.classList.remove("read");
+  }
+  showMap(now);
+}
+
+function showMap(now) {
+  rows("#map", Object.entries(now.offset_map).sort((a, b) => a[1] - b[1]));
+}
+
+// Let the scene's cleaner, log or clock do something, one after the other; without a name, begin a scene.
+let turn = Promise.resolve(), waiting = 0;
+function act(name, body = {}) {
+  waiting += 1;
+  $("#scene").setAttribute("aria-busy", "true");
+  turn = turn.then(() => play(name, body)).finally(() => {
+    waiting -= 1;
+    if (!waiting) $("#scene").setAttribute("aria-busy", "false");
+  });
+  return turn;
+}
+
+async function play(name, body) {
+  try {
+    const before = state ? state.phase : "idle";
+    const now = await ask("POST", name ? `/api/scene/${state.id}/${name}` : "/api/scene", body);
+    draw(now);
+    if (before === "planned" && now.phase === "marked") await showReading(now);
+    else showMap(now);
+  } catch (error) {
+    tell(error.message);
+    if (/scene is over/.test(error.message)) begin();
+  }
+}
+
+function begin() {
+  state = null;
+  gone = new Map();
+  return act("");
+}
+
+// A scene goes on where it was if the page is loaded again.
+async function resume() {
+  const answer = await fetch(`/api/scene/${sessionStorage.getItem("scene")}`);
+  if (!answer.ok) return begin();
+  draw(await answer.json());
+  showMap(state);
+  $("#scene").setAttribute("aria-busy", "false");
+}
+
+let sent = 12;
+$("#send").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const fields = event.target.elements;
+  act("send", { key: fields.key.value, value: fields.value.value });
+  fields.value.value = `V${++sent}`;
+});
+$("#send-null").addEventListener("click", () => act("send", { key: $("#send").elements.key.value, value: null }));
+$("#roll").addEventListener("click", () => act("roll"));
+$("#step").addEventListener("click", () => act("step"));
+$("#again").addEventListener("click", begin);
+for (const button of document.querySelectorAll("[data-advance]")) button.addEventListener("click", () => act("advance", { ms: Number(button.dataset.advance) }));
+sessionStorage.getItem("scene") ? resume() : begin();

@@ -1,0 +1,131 @@
+"""Keys and values as they are shown: text, JSON or hex; hostile ones made harmless to the eye.
+
+(That they are harmless to the browser is the templates' escaping and the page's policy.)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_CHARS = 600  # of a value in a list
+_MOST_JSON = 1 << 16  # bytes; what is larger is shown as text
+_DEEPEST = 50
+# Control characters, those that have no width, and those that turn the direction of text around.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+class As(StrEnum):
+    """How bytes are shown."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Bytes for people. Of what `is_cut`, `text` has only the beginning."""
+
+    kind: str  # null, empty, text, json or hex
+    text: str
+    bytes: int
+    is_cut: bool = False
+
+
+def shown(value: bytes | None, how: As = As.AUTO, most: int = MOST_CHARS) -> Shown:
+    """The bytes as asked, as far as they can be; in `auto`, as what they look like."""
+    if value is None:
+        return Shown("null", "null", 0)
+    if not value:
+        return Shown("empty", "", 0)
+    if how in (As.AUTO, As.JSON) and (pretty := _json(value)) is not None:
+        return _cut("json", pretty, value, most)
+    if how is not As.HEX and (text := _text(value, is_sure=how is As.TEXT)) is not None:
+        return _cut("text", text, value, most)
+    lines = most // 16 + 1
+    return _cut("hex", _hex(value[: 16 * lines]), value, most, is_cut=len(value) > 16 * lines)
+
+
+def spelled(text: str) -> str:
+    """The text, with what cannot be seen spelled out."""
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def key_text(key: bytes) -> str:
+    """A key as it can be typed in: text, or hex after 0x."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        text = ""
+    is_plain = text and spelled(text) == text and not text.startswith("0x") and text.isprintable()
+    return text if is_plain else f"0x{key.hex()}"
+
+
+def one_line(value: bytes | None, most: int = 80) -> str:
+    """A key in a list."""
+    found = shown(value, As.TEXT, most)
+    return found.text.replace("\n", "\\n") + ("…" if found.is_cut else "")
+
+
+def _cut(kind: str, text: str, value: bytes, most: int, *, is_cut: bool = False) -> Shown:
+    if kind != "hex" and len(text) > most:
+        text, is_cut = text[:most], True
+    return Shown(kind, spelled(text), len(value), is_cut)
+
+
+def _json(value: bytes) -> str | None:
+    """The JSON on lines of its own; None if it is none, is large or deep, or a mere word or number."""
+    if len(value) > _MOST_JSON or value.lstrip()[:1] not in (b"{", b"["):
+        return None
+    try:
+        text = value.decode()
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return _indented(text)
+
+
+def _indented(text: str) -> str | None:
+    """JSON as it was written, number for number, on lines of its own; None if it is too deep."""
+    parts: list[str] = []
+    depth, last = 0, ""
+    for token in _TOKEN.findall(text):
+        if token in "}]":
+            depth -= 1
+            parts.append("" if last in ("{", "[") else "\n" + "  " * depth)
+        elif last in ("{", "[", ","):
+            parts.append("\n" + "  " * depth)
+        if token in "{[":
+            depth += 1
+            if depth > _DEEPEST:
+                return None
+        parts.append(": " if token == ":" else token)
+        last = token
+    return "".join(parts)
+
+
+def _text(value: bytes, *, is_sure: bool) -> str | None:
+    if is_sure:
+        return value.decode(errors="backslashreplace")
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text
+
+
+def _hex(value: bytes) -> str:
+    lines = []
+    for start in range(0, len(value), 16):
+        row = value[start : start + 16]
+        text = "".join(chr(b) if 32 <= b < 127 else "." for b in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<47}  {text}")
+    return "\n".join(lines)

@@ -1,0 +1,71 @@
+"""The overview of a store, kept fresh while somebody looks.
+
+With many files it takes longer to make than a visitor should wait. So a page shows the last one and
+says how old it is, and meanwhile a thread makes the next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from lastword.cleaner.overview import Overview, overview
+from lastword.errors import LastwordError
+from lastword.foundation import Foundation
+
+_FRESH_S = 2.0
+_REST = 5  # times as long as it took, nothing is done
+_QUICK_S = 0.05  # what takes no longer is made for every visitor
+
+
+class Watch:
+    """Safe to use from several threads."""
+
+    def __init__(self, base: Foundation) -> None:
+        self._base = base
+        self._seen: Overview | None = None
+        self._began_s = self._took_s = 0.0
+        self._wanted_s = 0.0  # what was begun before is not good enough
+        self._making = threading.Lock()
+
+    def seen(self) -> Overview:
+        """The overview, at once if there is one."""
+        seen = self._seen
+        if seen is None or self._took_s < _QUICK_S or self._began_s < self._wanted_s:
+            return self._make()
+        if not self._is_fresh() and not self._making.locked():
+            self.begin()
+        return seen
+
+    def fresh(self) -> Overview:
+        """The overview, made anew if it is older than it would be with somebody looking."""
+        seen = self._seen
+        return seen if seen is not None and self._is_fresh() else self._make()
+
+    def begin(self) -> None:
+        """Make one behind the scenes; at the start, so that the first visitor need not wait."""
+        threading.Thread(target=self._make_quietly, daemon=True).start()
+
+    def forget(self) -> None:
+        """The store was changed here: whoever looks from now on shall see it."""
+        self._wanted_s = time.monotonic()
+
+    def _is_fresh(self) -> bool:
+        is_new = time.monotonic() - self._began_s <= max(_FRESH_S, _REST * self._took_s)
+        return is_new and self._began_s >= self._wanted_s
+
+    def _make(self) -> Overview:
+        asked_s = time.monotonic()
+        with self._making:
+            if self._seen is None or self._began_s < asked_s:
+                began_s = time.monotonic()
+                self._seen = overview(self._base)
+                self._took_s = time.monotonic() - began_s
+                self._began_s = began_s
+            return self._seen
+
+    def _make_quietly(self) -> None:
+        try:
+            self._make()
+        except LastwordError:
+            self._seen = None  # who looks next waits, and is told

@@ -1,0 +1,860 @@
+"""The web page without a browser: what is drawn, who may do what, what is answered."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
+from starlette.testclient import TestClient
+
+import lastword
+from lastword.cleaner.choose import Asked, decisions_for
+from lastword.cleaner.overview import Overview, overview
+from lastword.cleaner.plan import Decision
+from lastword.errors import InvalidArgumentError
+from lastword.foundation import Foundation
+from lastword.passes import Pass
+from lastword.store import Store
+from lastword.testing import InProcess, ManualClock
+from lastword.topic import Topic
+from lastword.ui import cleanings, scene, scenes
+from lastword.ui.anatomy import Point, Scale, picture
+from lastword.ui.demo import fill
+from lastword.ui.growth import growth
+from lastword.ui.guard import TOKEN_HEADER, Access, is_loopback
+from lastword.ui.serve import serve
+from lastword.ui.values import As, one_line, shown
+from lastword.ui.watch import Watch
+from tests.notation import clean, write
+from tests.soak import times
+from tests.web import TOKEN, WITH_TOKEN, client, in_process, served
+
+HOUR_MS = 3_600_000
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)>\"'&"
+
+
+class TestValues:
+    def test_what_they_look_like(self) -> None:
+        assert shown(None).kind == "null"
+        assert shown(b"").kind == "empty"
+        assert shown(b"Paper Road 21").text == "Paper Road 21"
+        assert shown(b'{"a": [1, "\xc3\xa9"]}').text == '{\n  "a": [\n    1,\n    "é"\n  ]\n}'
+        assert shown(b"\xff\x00A").kind == "hex"
+        assert shown(b"\xff\x00A").text == f"00000000  {'ff 00 41':<47}  ..A"
+
+    def test_json_is_shown_as_it_was_written(self) -> None:
+        written = b'{"a":1.10,"b":12345678901234567.89,"a":[],"c":{},"d":"\\ud800","e":"x, {y}"}'
+        text = shown(written).text
+        assert text.splitlines() == [
+            "{",
+            '  "a": 1.10,',
+            '  "b": 12345678901234567.89,',
+            '  "a": [],',
+            '  "c": {},',
+            '  "d": "\\ud800",',
+            '  "e": "x, {y}"',
+            "}",
+        ]
+        assert shown(b"[" * 51 + b"]" * 51).kind == "text"  # too deep to be indented
+        assert shown(b"[" + b"1," * 40_000 + b"1]").kind == "text"  # too large
+
+    @given(
+        st.recursive(
+            st.none() | st.text() | st.floats(allow_nan=False) | st.integers(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=20,
+        )
+    )
+    def test_any_json(self, value: object) -> None:
+        written = json.dumps([value], ensure_ascii=True)
+        found = shown(written.encode(), most=1 << 20)
+        assert found.kind == "json"
+        assert json.loads(found.text) == [value]
+        assert re.sub(r"\s", "", found.text) == re.sub(r"\s", "", written)
+
+    def test_as_asked(self) -> None:
+        assert shown(b'{"a":1}', As.TEXT).text == '{"a":1}'
+        assert shown(b"abc", As.HEX).text.startswith("00000000  61 62 63")
+        assert shown(b"\xffa", As.TEXT).text == "\\xffa"
+        assert shown(b"12", As.JSON).kind == "text"  # a mere number gains nothing
+        assert shown(b"[" * 100_000).kind == "text"  # no JSON, and no crash
+
+    def test_large_ones_are_cut(self) -> None:
+        cut = shown(b"x" * 5_000, most=100)
+        assert (len(cut.text), cut.is_cut, cut.bytes) == (100, True, 5_000)
+        assert shown(b"\xff" * 5_000, most=160).is_cut
+        assert not shown(b"\xff" * 160, most=160).is_cut
+
+    def test_what_turns_text_around_or_cannot_be_seen(self) -> None:
+        assert shown("a\u202eb\x1b[2J".encode()).text == "a\\u202eb\\u001b[2J"
+        assert one_line(b"a\nb") == "a\\nb"
+        assert shown("x\u200by\ufeffz\u00ad".encode()).text == "x\\u200by\\ufeffz\\u00ad"
+
+    @given(st.binary(max_size=200), st.sampled_from(list(As)))
+    def test_any_bytes(self, value: bytes, how: As) -> None:
+        found = shown(value, how, most=50)
+        assert found.bytes == len(value)
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", found.text)
+
+
+def decision_of(topic: Topic) -> Decision:
+    (found,) = decisions_for(topic._base, [topic.row], Asked())
+    return found
+
+
+class TestAnatomy:
+    def test_sections_are_true_to_scale(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", config={"min.compaction.lag.ms": 1_000})
+        write(topic, "a=1 a=2 a=3 b=∅")
+        clock.advance(2_000)
+        clean(topic)
+        write(topic, "c=1 c=2")
+        clock.advance(2_000)
+        write(topic, "d=1 d=2 | e=1 e=2*")
+        drawn = picture(decision_of(topic), clock())
+        assert [(b.section, b.x, b.width, b.records) for b in drawn.bars] == [
+            ("clean", 0, 40, 2),
+            ("dirty", 40, 20, 2),
+            ("protected", 60, 20, 2),
+            ("active", 80, 20, 2),
+        ]
+        assert [b.height for b in drawn.bars] == [30, 60, 60, 60]  # half of the first is gone
+        assert [(p.name, p.offset, p.x) for p in drawn.points] == [
+            ("log start", 0, 0),
+            ("delete retention point", 3, 30),  # where the tombstone waits
+            ("first dirty", 4, 40),
+            ("first uncleanable", 6, 60),
+            ("log end", 10, 100),
+        ]
+        clock.advance(90_000_000)
+        points = [p.name for p in picture(decision_of(topic), clock()).points]
+        assert "delete retention point · first dirty" in points
+
+    def test_log_start_in_the_middle_of_a_segment(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", config={"cleanup.policy": "delete"})
+        write(topic, "a=1 b=1 c=1 d=1 | e=1 f=1*")
+        topic.delete_records(0, before=2)
+        first, last = picture(decision_of(topic), clock()).bars
+        assert (first.section, last.section) == ("kept", "active")  # where nothing is compacted
+        assert (first.first, first.start, first.end, first.width) == (0, 2, 4, 50)
+        assert (last.start, last.end, last.x) == (4, 6, 50)
+
+    def test_by_bytes(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 | b=1*")
+        topic.append([("c", os.urandom(50_000))])
+        drawn = picture(decision_of(topic), clock(), Scale.BYTES)
+        assert [b.section for b in drawn.bars] == ["dirty", "active"]
+        assert drawn.bars[1].width > 90
+        assert sum(b.width for b in drawn.bars) == pytest.approx(100)
+
+    def test_an_empty_partition(self, local: Store, clock: ManualClock) -> None:
+        drawn = picture(decision_of(local.create_topic("t")), clock())
+        assert drawn.bars == ()
+        assert {p.offset for p in drawn.points} == {0}
+
+    def test_many_narrow_segments_are_joined(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t")
+        for n in range(40):
+            write(topic, f"k{n}=1")
+        topic.append([(f"k{n}", "2") for n in range(40_000)])
+        drawn = picture(decision_of(topic), clock())
+        assert len(drawn.bars) == 2
+        assert (drawn.bars[0].segments, drawn.bars[0].records) == (40, 40)
+
+    def test_wide_segments_are_not(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1")
+        for _ in range(2):
+            topic.append([(f"k{n}", "1") for n in range(5_000)])
+            topic.roll()
+        drawn = picture(decision_of(topic), clock())
+        assert [b.segments for b in drawn.bars] == [1, 1, 1]
+
+    def test_log_start_is_the_least(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", config={"cleanup.policy": "compact,delete"})
+        write(topic, "a=1 a=∅ b=1")
+        clean(topic)
+        topic.delete_records(0, before=2)
+        points = picture(decision_of(topic), clock()).points
+        assert min(p.offset for p in points) == 2
+
+    def test_labels_do_not_overlap(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", config={"min.compaction.lag.ms": 1})
+        write(topic, "a=1 b=∅")
+        clock.advance(2)
+        clean(topic)
+        write(topic, "c=1 | d=1*")
+        points = picture(decision_of(topic), clock()).points
+        assert len(points) > 3
+        for row in {p.row for p in points}:
+            extents = sorted(_extent(p) for p in points if p.row == row)
+            assert all(end <= start for (_, end), (start, _) in pairwise(extents))
+
+
+def _extent(point: Point) -> tuple[float, float]:
+    width = 0.6 * len(f"{point.name} {point.offset}")  # percent, of a page of 1,000 px
+    return (point.x - width, point.x) if point.is_right else (point.x, point.x + width)
+
+
+def a_pass(at_ms: int, bytes_in: int, bytes_out: int, **values: Any) -> Pass:
+    return Pass("t", values.pop("partition", 0), "", "", at_ms, 0, 0, 0, bytes_in=bytes_in, bytes_out=bytes_out, **values)  # fmt: skip
+
+
+class TestGrowth:
+    def test_a_saw_with_compaction_a_slope_without(self) -> None:
+        passes = [a_pass(10, 100, 20), a_pass(20, 70, 30)]
+        found = growth(passes, {0: 50}, since_ms=0, now_ms=30)
+        assert found.at_ms == (0, 0, 10, 10, 20, 20, 30, 30)
+        assert found.compacted == (0, 0, 100, 20, 70, 30, 50, 50)
+        assert found.uncompacted == (0, 0, 100, 100, 150, 150, 170, 170)
+        assert found.saved == pytest.approx(1 - 50 / 170)
+
+    def test_partitions_are_added_up(self) -> None:
+        passes = [
+            a_pass(10, 100, 20),
+            a_pass(20, 40, 40, partition=1),
+            a_pass(15, 9, 0, error="no"),
+        ]
+        found = growth(passes, {0: 20, 1: 40}, since_ms=0, now_ms=20)
+        assert found.compacted == (0, 0, 120, 40, 60, 60)  # the other one had 20 of 40 half-way
+        assert found.uncompacted[-1] == 140
+
+    def test_what_retention_drops_is_not_saved_by_compaction(self) -> None:
+        found = growth([a_pass(10, 5_000, 5_000)], {0: 50}, since_ms=0, now_ms=20)
+        assert (found.uncompacted[-1], found.saved) == (50, 0)
+        passes = [a_pass(10, 5_000, 5_000), a_pass(15, 100, 100)]
+        assert growth(passes, {0: 100}, since_ms=0, now_ms=20).uncompacted[-1] == 100
+
+    def test_many_passes_are_thinned(self) -> None:
+        passes = [a_pass(10 * n, 100, 20) for n in range(1, 1_000)]
+        found = growth(passes, {0: 20}, since_ms=0, now_ms=10_000)
+        assert len(found.at_ms) <= 250
+        assert (found.at_ms[0], found.at_ms[-1]) == (0, 10_000)
+        assert found.uncompacted[-1] == 100 + 998 * 80
+
+    def test_only_the_last_passes_are_known(self) -> None:
+        passes = [a_pass(10, 100, 20), a_pass(20, 50, 40, partition=1)]
+        found = growth(passes, {0: 60, 1: 40}, since_ms=None, now_ms=30)
+        assert found.at_ms == (10, 10, 20, 20, 30, 30)
+        assert found.compacted == (150, 70, 90, 80, 100, 100)  # the other one had 50 before
+
+    def test_a_topic_that_was_never_cleaned(self) -> None:
+        found = growth([], {0: 7}, since_ms=0, now_ms=5)
+        assert (found.compacted, found.uncompacted, found.saved) == ((0, 0, 7, 7), (0, 0, 7, 7), 0)
+
+
+@pytest.fixture
+def users(local: Store) -> Topic:
+    topic = local.create_topic("users", config={"min.cleanable.dirty.ratio": 0.9})
+    write(topic, "a=1 a=2 b=1 | a=3 c=∅*")
+    return topic
+
+
+@pytest.fixture
+def web(local: Store) -> TestClient:
+    return client(local)
+
+
+PAGES = (
+    "/",
+    "/?filter=use&sort=-bytes&page=2",
+    "/new",
+    "/passes",
+    "/settings",
+    "/scene",
+    "/topics/users",
+    "/topics/users?scale=bytes&partition=0&segment=0",
+    "/topics/users/records",
+    "/topics/users/records?view=latest",
+    "/topics/users/records?view=key&key=a",
+    "/topics/users/records/0/0",
+    "/metrics",
+)
+
+
+class TestPages:
+    @pytest.mark.parametrize("path", PAGES)
+    def test_every_one_is_there(self, web: TestClient, users: Topic, path: str) -> None:
+        answer = web.get(path)
+        assert answer.status_code == 200
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert not re.findall(r"""(?:src|href|action)="(?:https?:)?//""", answer.text)
+        assert not re.findall(r"<[^>]* (?:style|on\w+)=", answer.text)  # the policy would drop it
+
+    def test_topics_are_filtered_sorted_and_paged(self, web: TestClient, local: Store) -> None:
+        for n in range(120):
+            local.create_topic(f"t{n:03}")
+        write(local.topic("t007"), "a=1*")
+        assert re.findall(r'href="/topics/(t\d+)"', web.get("/").text) == [f"t{n:03}" for n in range(100)]  # fmt: skip
+        second = web.get("/?page=2").text
+        assert "page 2 of 2" in second
+        assert re.findall(r'href="/topics/(t\d+)"', second)[0] == "t100"
+        assert re.findall(r'href="/topics/(t\d+)"', web.get("/?sort=-records").text)[0] == "t007"
+        assert re.findall(r'href="/topics/(t\d+)"', web.get("/?filter=T11").text) == [
+            f"t11{n}" for n in range(10)
+        ]
+
+    def test_a_segment_that_was_clicked(self, web: TestClient, users: Topic) -> None:
+        page = web.get("/topics/users?partition=0&segment=3").text
+        assert "Segment 3" in page
+        assert "offsets 3 to 4" in page
+        assert "Segment" not in web.get("/topics/users?partition=0&segment=99").text
+        assert "Segment" not in web.get("/topics/users?partition=1&segment=3").text
+
+    def test_counting_survivors_and_keys(self, web: TestClient, users: Topic) -> None:
+        assert "count survivors" in web.get("/topics/users").text
+        answer = web.get("/api/topics/users/partitions/0/survivors")
+        assert answer.json() == {"partition": 0, "segments": {"0": 1, "3": 2}}
+        page = web.get("/topics/users").text
+        assert "count survivors" not in page
+        assert "1 would survive" in page
+        assert "≤" in page
+        assert web.get("/api/topics/users/keys").json() == {"topic": "users", "keys": 2}
+        assert "≤" not in web.get("/topics/users").text
+        users.alter({"cleanup.policy": "compact,delete"})
+        users.delete_records(0, before=3)  # then neither is known any more
+        assert "≤" in web.get("/topics/users").text
+        users.append([("d", "1")])
+        page = web.get("/topics/users").text
+        assert "count survivors" in page
+        assert "≤" in page
+
+    def test_records_from_an_offset_and_beyond(self, web: TestClient, users: Topic) -> None:
+        users.append([(f"k{n}", "v") for n in range(60)])
+        page = web.get("/topics/users/records?from=5").text
+        assert re.findall(r"/records/0/(\d+)\"", page) == [str(n) for n in range(5, 55)]
+        assert "from=55" in page
+        assert "offset 99 is beyond log end" in web.get("/topics/users/records?from=99").text
+        assert web.get("/topics/users/records?partition=3").status_code == 404
+        refused = web.get("/topics/users/records?from=-1")
+        assert refused.status_code == 422
+        assert refused.headers["content-type"].startswith("text/html")
+        assert web.get("/topics/users/records?from=&partition=0&as=auto").status_code == 200
+
+    def test_a_key_and_its_history(self, web: TestClient, users: Topic) -> None:
+        page = web.get("/topics/users/records?view=key&key=a").text
+        assert re.findall(r"/records/0/(\d+)\"", page) == ["3", "1", "0"]
+        clean(users)
+        page = web.get("/topics/users/records?view=key&key=0x61").text
+        assert "What came before was removed by" in page
+        assert "no record of this key" in web.get("/topics/users/records?view=key&key=zz").text
+        assert "tombstone" in web.get("/topics/users/records?view=key&key=c").text
+
+    def test_any_key_can_be_looked_up(self, web: TestClient, users: Topic) -> None:
+        keys = [b"", b"\xff\x00", b"0x61", "zero\u200bwidth".encode(), b"a b&c=d", "ü".encode()]
+        users.append([(key, "v") for key in keys])
+        page = web.get("/topics/users/records?from=5").text
+        links = re.findall(r'class="key" href="([^"]+)"', page)
+        assert len(links) == len(keys)
+        for n, link in enumerate(links, start=5):
+            found = web.get(html.unescape(link)).text
+            assert re.findall(r"/records/0/(\d+)\"", found) == [str(n)], link
+
+    def test_many_versions_of_a_key(self, web: TestClient, users: Topic) -> None:
+        users.append([("many", str(n)) for n in range(300)])
+        page = web.get("/topics/users/records?view=key&key=many").text
+        assert len(re.findall(r"/records/0/(\d+)\"", page)) == 200
+        assert "300 versions" in page
+        assert "The newest 200 are shown" in page
+
+    def test_null_is_not_always_a_tombstone(self, web: TestClient, local: Store) -> None:
+        topic = local.create_topic("d", config={"cleanup.policy": "delete"})
+        topic.append([(None, "v", None, (("h", None),))])
+        page = web.get("/topics/d/records/0/0").text
+        assert "tombstone" not in page
+        assert page.count(">null<") == 2
+
+    def test_numbers_that_cannot_be(self, web: TestClient, users: Topic) -> None:
+        for path in ("/passes/99999999999999999999", "/passes/abc", "/topics/users/records/99999999999/0", "/?page=0"):  # fmt: skip
+            assert web.get(path).status_code == 422, path
+
+    def test_the_latest_view(self, web: TestClient, users: Topic) -> None:
+        page = web.get("/topics/users/records?view=latest").text
+        assert re.findall(r"/records/0/(\d+)\"", page) == ["2", "3"]
+        page = web.get("/topics/users/records?view=latest&from=3").text
+        assert re.findall(r"/records/0/(\d+)\"", page) == ["3"]
+
+    def test_large_values_are_cut_and_can_be_had(self, web: TestClient, users: Topic) -> None:
+        users.append([("big", b"y" * 100_000)])
+        page = web.get("/topics/users/records?from=5").text
+        assert "y" * 601 not in page
+        assert "show all" in page
+        assert "y" * 100_000 in web.get("/topics/users/records/0/5").text
+        whole = web.get("/api/topics/users/partitions/0/records/5/value")
+        assert whole.content == b"y" * 100_000
+        assert whole.headers["content-type"] == "application/octet-stream"
+        assert "attachment" in whole.headers["content-disposition"]
+
+    def test_values_that_are_not_there(self, web: TestClient, users: Topic) -> None:
+        clean(users)
+        for offset, why in (
+            (0, "a pass has removed it"),
+            (4, "a tombstone"),
+            (99, "beyond log end"),
+        ):
+            answer = web.get(f"/api/topics/users/partitions/0/records/{offset}/value")
+            assert (answer.status_code, why in answer.json()["message"]) == (404, True), offset
+        assert "a pass has removed it" in web.get("/topics/users/records/0/0").text
+
+    def test_hostile_keys_values_and_headers(self, web: TestClient, users: Topic) -> None:
+        users.append([(HOSTILE, HOSTILE, None, ((HOSTILE, HOSTILE.encode()),))])
+        users.append([("j", f'{{"x": "{HOSTILE[:-3]}"}}')])
+        for path in ("records", "records?view=latest", f"records?view=key&key={HOSTILE}", "records/0/5"):  # fmt: skip
+            page = web.get(f"/topics/users/{path}").text
+            assert "<script>document" not in page
+            assert "<img src=x" not in page
+            assert "&lt;script&gt;" in page
+        assert "<script>" not in web.get(f"/?filter={HOSTILE}").text.replace('<script type="module"', "")  # fmt: skip
+
+    def test_passes_tell_of_their_files(self, web: TestClient, users: Topic) -> None:
+        (done,) = clean(users)
+        page = web.get(f"/passes/{done.id}").text
+        assert "2 obsolete" in page
+        assert "rewritten" in page
+        assert f"/passes/{done.id}" in web.get("/passes").text
+        account = web.get(f"/api/passes/{done.id}").json()
+        assert account["done"]["records_in"] == 5
+        assert [f["fate"] for f in account["files"]] == ["written", "rewritten", "merged"]
+
+    def test_what_is_not_there(self, web: TestClient, users: Topic) -> None:
+        for path in ("/nope", "/topics/user", "/topics/a%00b", "/passes/99", "/topics/users/records/0/99"):  # fmt: skip
+            answer = web.get(path)
+            assert answer.status_code == 404, path
+            assert answer.headers["content-type"].startswith("text/html")
+        assert "did you mean &#39;users&#39;" in web.get("/topics/user").text
+        assert web.get("/api/topics/user").json()["error"] == "UnknownTopicError"
+        assert web.get("/api/nope").json()["error"] == "HTTPError"
+
+    def test_an_empty_store(self, web: TestClient) -> None:
+        assert "There are no topics yet" in web.get("/").text
+        assert "No passes yet" in web.get("/passes").text
+
+    def test_a_broken_store(self, web: TestClient, users: Topic, local: Store) -> None:
+        (path,) = [f.path for f in local.base.root.files()][:1]
+        os.truncate(local.base.root.full(path), 10)
+        answer = web.get("/topics/users/records")
+        assert answer.status_code == 503
+        assert "lastword check" in answer.text
+        assert web.get("/topics/users").status_code == 200  # the catalog still knows
+        with local.base.catalog.write() as tx:
+            tx.exec_driver_sql("DROP TABLE file")
+        answer = web.get("/topics/users")
+        assert answer.status_code == 503
+        assert "catalog of" in answer.text
+        assert web.get("/api/topics/users").status_code == 503
+
+    def test_health(self, web: TestClient, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("late", config={"max.compaction.lag.ms": 1_000})
+        write(topic, "a=1 | a=2*")
+        topic.pause()
+        clock.advance(5_000)
+        page = web.get("/").text
+        assert "overdue by 4.0 s" in page
+        assert "1 topic(s) need attention" in page
+        assert "paused" in page
+
+    def test_metrics(self, web: TestClient, users: Topic) -> None:
+        assert web.head("/metrics").status_code == 200
+        answer = web.get("/metrics")
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert 'lastword_topic_records{topic="users"} 5.0' in answer.text
+
+
+class TestDoing:
+    def test_create_alter_pause(self, web: TestClient, local: Store) -> None:
+        made = web.post("/api/topics", json={"name": "new", "partitions": 3, "settings": {"segment.ms": "1000"}}, headers=WITH_TOKEN)  # fmt: skip
+        assert made.status_code == 201
+        assert local.topic("new").config.segment_ms == 1000
+        assert "new" in web.get("/").text
+        altered = web.patch("/api/topics/new/settings", json={"changes": {"segment.ms": None, "retention.ms": "5"}}, headers=WITH_TOKEN)  # fmt: skip
+        assert altered.status_code == 200
+        assert local.topic("new").config.retention_ms == 5
+        for act, is_paused in (("pause", True), ("resume", False)):
+            assert web.post(f"/api/topics/new/{act}", headers=WITH_TOKEN).status_code == 200
+            assert local.topic("new").row.is_paused is is_paused
+            assert ("paused" in web.get("/").text) is is_paused
+
+    def test_the_stores_settings(self, web: TestClient, local: Store) -> None:
+        body = {"changes": {"log.cleaner.backoff.ms": "99"}}
+        assert web.patch("/api/settings", json=body, headers=WITH_TOKEN).status_code == 200
+        assert 'value="99"' in web.get("/settings").text
+
+    def test_what_cannot_be(self, web: TestClient, users: Topic) -> None:
+        def post(path: str, body: object, method: str = "POST") -> tuple[int, str]:
+            answer = web.request(method, path, json=body, headers=WITH_TOKEN)
+            return answer.status_code, answer.json().get("message", "")
+
+        assert post("/api/topics", {"name": "users"})[0] == 409
+        status, message = post("/api/topics", {"name": "a b"})
+        assert (status, "is not valid" in message) == (400, True)
+        change = {"changes": {"segment.mss": "1"}}
+        status, message = post("/api/topics/users/settings", change, "PATCH")
+        assert (status, "did you mean 'segment.ms'?" in message) == (400, True)
+        change = {"changes": {"segment.ms": "-1"}}
+        status, message = post("/api/topics/users/settings", change, "PATCH")
+        assert (status, "must be greater than or equal to 1" in message) == (400, True)
+        users.alter({"cleanup.policy": "delete"})
+        assert post("/api/topics/users/clean", {})[0] == 409
+
+    def test_clean_after_a_dry_run(self, web: TestClient, users: Topic) -> None:
+        (left,) = web.get("/api/topics/users/plan").json()
+        assert (left["is_clean"], "all that is dirty" in left["sentence"]) == (True, False)
+        (planned,) = web.get("/api/topics/users/plan?force=true").json()
+        assert (planned["is_clean"], planned["records"], planned["end"]) == (True, 5, 5)
+        started = web.post("/api/topics/users/clean", json={"force": True}, headers=WITH_TOKEN)
+        assert started.status_code == 202
+        done = started.json()
+        while done["state"] in ("waiting", "running"):
+            done = web.get(f"/api/cleanings/{done['id']}").json()
+        assert (done["state"], done["error"], len(done["passes"])) == ("done", None, 1)
+        assert [r.offset for r in users.read(0)] == [2, 3, 4]
+        assert web.get("/api/cleanings/99").status_code == 404
+
+    def test_a_cleaning_that_fails_says_why(
+        self, web: TestClient, users: Topic, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        for file in local.base.root.files():
+            os.truncate(local.base.root.full(file.path), 10)
+        assert "1 failed" not in web.get("/").text
+        done = web.post("/api/topics/users/clean", json={"force": True}, headers=WITH_TOKEN).json()
+        while done["state"] in ("waiting", "running"):
+            done = web.get(f"/api/cleanings/{done['id']}").json()
+        assert done["state"] == "failed"
+        assert "lastword check" in done["error"]
+        assert "1 failed" in web.get("/").text
+
+
+CHANGES: tuple[tuple[str, str, Any], ...] = (
+    ("POST", "/api/topics", {"name": "x"}),
+    ("PATCH", "/api/topics/users/settings", {"changes": {"segment.ms": "7"}}),
+    ("PATCH", "/api/settings", {"changes": {"log.cleaner.backoff.ms": "7"}}),
+    ("POST", "/api/topics/users/pause", None),
+    ("POST", "/api/topics/users/resume", None),
+    ("POST", "/api/topics/users/clean", {}),
+)
+
+
+class TestWhoMay:
+    @pytest.mark.parametrize(("method", "path", "body"), CHANGES)
+    @pytest.mark.parametrize("headers", [{}, {"x-lastword-token": "other"}, {"cookie": f"token={TOKEN}"}])  # fmt: skip
+    def test_no_change_without_the_token(
+        self, web: TestClient, users: Topic, local: Store, method: str, path: str, body: Any, headers: dict[str, str]
+    ) -> None:  # fmt: skip
+        before = (local.topics(), users.describe(), local.settings())
+        answer = web.request(method, path, json=body, headers=headers)
+        assert answer.status_code == 401
+        assert "token" in answer.json()["message"]
+        assert (local.topics(), users.describe(), local.settings()) == before
+
+    def test_all_that_changes_is_tried_above(self, local: Store) -> None:
+        paths = client(local).get("/openapi.json").json()["paths"]
+        tried = {(method, path.replace("users", "{topic}")) for method, path, _ in CHANGES}
+        found = {
+            (method.upper(), path)
+            for path, methods in paths.items()
+            for method in methods
+            if method != "get" and not path.startswith("/api/scene")
+        }
+        assert tried == found
+
+    @pytest.mark.parametrize(("method", "path", "body"), CHANGES)
+    def test_read_only(self, local: Store, users: Topic, method: str, path: str, body: Any) -> None:
+        answer = client(local, Access(token=TOKEN, read_only=True)).request(
+            method, path, json=body, headers=WITH_TOKEN
+        )
+        assert answer.status_code == 403
+
+    def test_a_read_only_page_offers_no_change(self, local: Store, users: Topic) -> None:
+        web = client(local, Access(token=TOKEN, read_only=True))
+        for path in ("/", "/topics/users", "/settings", "/new"):
+            page = web.get(path).text
+            assert "read-only" in page
+            assert not re.findall("data-post|New topic</a>|Clean…|>Save<|<form id=.new-topic", page)
+
+    def test_no_other_site_under_its_own_name(self, local: Store) -> None:
+        web = client(local)
+        for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1", "192.168.1.7:8383"):
+            assert web.get("/api/topics", headers={"host": host}).status_code == 421, host
+        for host in ("localhost:8383", "127.0.0.1", "[::1]:8383"):
+            assert web.get("/api/topics", headers={"host": host}).status_code == 200, host
+
+    def test_no_site_is_let_in_by_cors(self, web: TestClient) -> None:
+        asked = {"origin": "http://evil.example", "access-control-request-method": "POST", "access-control-request-headers": "x-lastword-token"}  # fmt: skip
+        answer = web.options("/api/topics", headers=asked)
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        answer = web.get("/api/topics", headers={"origin": "http://evil.example"})
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in answer.headers
+
+    def test_no_page_of_another_site_can_make_it_work(self, web: TestClient, users: Topic) -> None:
+        picture_of = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}  # fmt: skip
+        link_to = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}  # fmt: skip
+        frame_of = {**link_to, "sec-fetch-dest": "iframe"}
+        for path in ("/api/topics/users/keys", "/topics/users/records?view=latest", "/metrics"):
+            assert web.get(path, headers=picture_of).status_code == 403
+            assert web.get(path, headers=frame_of).status_code == 403
+        assert web.get("/api/topics/users/keys", headers=link_to).status_code == 403
+        assert web.get("/topics/users", headers=link_to).status_code == 200
+        own = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}
+        assert web.get("/api/topics/users/keys", headers=own).status_code == 200
+
+    def test_large_bodies_are_not_even_read(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        body = {"key": "k", "value": "x" * 100_000}
+        assert web.post(f"/api/scene/{state['id']}/send", json=body).status_code == 413
+        chunks = web.post(f"/api/scene/{state['id']}/send", content=iter([b"{}"]), headers={"content-type": "application/json"})  # fmt: skip
+        assert chunks.status_code == 413
+        refused = web.post(f"/api/scene/{state['id']}/send", json={"key": "k" * 50_000})
+        assert (refused.status_code, len(refused.text) < 600) == (422, True)
+
+    def test_whether_a_token_is_good(self, local: Store) -> None:
+        web = client(local)
+        for token, may in ((TOKEN, True), ("old", False), ("", False)):
+            answer = web.get("/api/access", headers={TOKEN_HEADER: token})
+            assert answer.json() == {"may_change": may}
+        read_only = client(local, Access(token=TOKEN, read_only=True))
+        assert read_only.get("/api/access", headers=WITH_TOKEN).json() == {"may_change": False}
+
+    def test_a_scene_needs_json(self, web: TestClient) -> None:
+        """Which no form of another site can send."""
+        assert web.post("/api/scene", headers={"content-type": "text/plain"}).status_code == 415
+
+    def test_the_password(self, local: Store) -> None:
+        web = client(local, Access("0.0.0.0", password="pä:ss", token=TOKEN))
+        given = {"authorization": "Basic " + base64.b64encode("me:pä:ss".encode()).decode()}
+        for wrong in ({}, {"authorization": "Basic xx"}, {"authorization": "Bearer x"}, {"authorization": "Basic bWU6eA=="}, {"authorization": "Basic bWU6"}, {"authorization": b"Basic \xfc"}):  # fmt: skip
+            answer = web.get("/metrics", headers=wrong)  # type: ignore[arg-type]
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"].startswith("Basic")
+        assert web.get("/metrics", headers={**given, "host": "any.example"}).status_code == 200
+        assert web.post("/api/topics", json={"name": "x"}, headers=given).status_code == 401
+        both = {**given, **WITH_TOKEN}
+        assert web.post("/api/topics", json={"name": "x"}, headers=both).status_code == 201
+
+    def test_other_addresses_need_one(self, local: Store) -> None:
+        for host in ("0.0.0.0", "192.168.1.7", "::"):
+            with pytest.raises(InvalidArgumentError, match="can be reached from other machines"):
+                serve(local, Access(host), 0, in_process, lambda _: None)
+        assert [is_loopback(h) for h in ("127.0.0.2", "::1", "localhost", "::", "example.org")] == [
+            True,
+            True,
+            True,
+            False,
+            False,
+        ]
+
+
+class TestScene:
+    def play(self, web: TestClient, state: dict[str, Any], act: str, **body: object) -> Any:
+        answer = web.post(f"/api/scene/{state['id']}/{act}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def test_kafkas_example_step_by_step(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        latest = state["latest"]
+        offsets = [r["offset"] for r in state["records"]]
+        assert (state["phase"], offsets) == ("idle", list(range(11)))
+        state = self.play(web, state, "step")
+        assert state["phase"] == "planned"
+        state = self.play(web, state, "step")
+        assert (state["phase"], state["offset_map"]) == (
+            "marked",
+            {"K1": 3, "K3": 4, "K2": 5, "K4": 6, "K5": 7},
+        )
+        assert [r["offset"] for r in state["records"] if r["goes"]] == [0, 1, 2]
+        assert state["records"][0]["verdict"] == "obsolete, superseded by offset 3"
+        state = self.play(web, state, "step")
+        assert (state["phase"], state["survivors"]) == ("swept", [3, 4, 5, 6, 7])
+        assert len(state["records"]) == 11  # readers still see all
+        state = self.play(web, state, "step")
+        assert [r["offset"] for r in state["records"]] == list(range(3, 11))
+        assert (state["phase"], state["latest"]) == ("committed", latest)
+
+    def test_a_tombstone_waits_for_its_horizon(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        state = self.play(web, state, "send", key="K6", value=None)
+        assert "K6" not in state["latest"]
+        state = self.play(web, state, "roll")
+        for _ in range(4):
+            state = self.play(web, state, "step")
+        (tombstone,) = [r for r in state["records"] if r["value"] is None]
+        assert (tombstone["key"], tombstone["waits"]) == ("K6", "1 h")
+        state = self.play(web, state, "step")
+        assert (state["phase"], "nothing was appended" in state["message"]) == ("idle", True)
+        state = self.play(web, state, "advance", ms=HOUR_MS)
+        for _ in range(4):
+            state = self.play(web, state, "step")
+        assert [r for r in state["records"] if r["value"] is None] == []
+        assert state["removed"]["tombstone"] == 1
+
+    def test_a_quiet_active_segment_is_rolled_when_it_is_due(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        state = self.play(web, state, "advance", ms=8 * 24 * HOUR_MS)
+        state = self.play(web, state, "step")
+        assert "covers offsets 0 to 10" in state["message"]
+
+    def test_records_may_come_in_the_middle_of_a_pass(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        for _ in range(3):
+            state = self.play(web, state, "step")
+            state = self.play(web, state, "send", key="K1", value="later")
+        state = self.play(web, state, "step")
+        assert (state["phase"], state["latest"]["K1"]) == ("committed", "later")
+
+    def test_bounds(self, web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(scene, "MOST_RECORDS", 12)
+        monkeypatch.setattr(scenes, "_MOST_SCENES", 1)
+        state = web.post("/api/scene", json={}).json()
+        path = f"/api/scene/{state['id']}"
+        assert web.post(f"{path}/send", json={"key": "", "value": "x"}).status_code == 422
+        assert web.post(f"{path}/send", json={"key": "K" * 21, "value": "x"}).status_code == 422
+        self.play(web, state, "send", key="a", value="b")
+        answer = web.post(f"{path}/send", json={"key": "a", "value": "b"})
+        assert (answer.status_code, "at the most" in answer.json()["message"]) == (400, True)
+        folder = web.app.state.parts.scenes.get(state["id"])._folder.name  # type: ignore[attr-defined]
+        assert Path(folder).exists()
+        web.post("/api/scene", json={})
+        assert web.get(path).status_code == 404  # the older one has made room
+        assert not Path(folder).exists()
+
+
+def test_many_scenes_at_once(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that have to make room are over, and nobody else notices."""
+    monkeypatch.setattr(scenes, "_MOST_SCENES", 2)
+
+    def visit(_n: int) -> set[int]:
+        made = web.post("/api/scene", json={})
+        if made.status_code == 404:
+            return set()
+        played = [web.post(f"/api/scene/{made.json()['id']}/step", json={}) for _ in range(4)]
+        return {made.status_code, *(p.status_code for p in played)}
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set().union(*pool.map(visit, range(24))) <= {201, 200, 404}
+
+
+class TestWatch:
+    def test_who_changes_something_sees_it(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Even if an overview was being made meanwhile."""
+        looked, go_on = threading.Event(), threading.Event()
+
+        def slow(base: Foundation) -> Overview:
+            seen = overview(base)
+            looked.set()
+            go_on.wait(10)
+            return seen
+
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        monkeypatch.setattr("lastword.ui.watch.overview", slow)
+        watch = Watch(local.base)
+        watch.begin()
+        looked.wait(10)
+        local.create_topic("mine")
+        watch.forget()
+        go_on.set()
+        assert [t.name for t in watch.seen().topics] == ["mine"]
+        assert [t.name for t in watch.fresh().topics] == ["mine"]
+
+    def test_what_takes_long_is_made_behind_the_scenes(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        watch = Watch(local.base)
+        watch.seen()
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        local.create_topic("theirs")
+        assert watch.seen().topics == ()
+        monkeypatch.setattr("lastword.ui.watch._FRESH_S", -1)
+        monkeypatch.setattr("lastword.ui.watch._REST", 0)
+        while not watch.seen().topics:
+            time.sleep(0.01)
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    fill(str(tmp_path))
+    with lastword.open(tmp_path) as store:
+        assert len(store.topics()) == 5
+        assert store.check(quick=True).is_clean
+        web = client(store)
+        for name in store.topics():
+            assert web.get(f"/topics/{name}").status_code == 200
+        assert "held by billing" in web.get("/").text
+
+
+def test_no_cleaning_begins_when_the_page_has_ended(local: Store, users: Topic) -> None:
+    done = cleanings.Cleanings(local, lambda _: InProcess(), lambda: None)
+    done.close()
+    with pytest.raises(RuntimeError):
+        done.start("users", Asked())
+
+
+GOOD_BODIES: dict[str, Any] = {
+    "POST /api/topics": {"name": "made", "partitions": 2},
+    "PATCH /api/topics/{topic}/settings": {"changes": {"segment.ms": "5000", "retention.ms": None}},
+    "PATCH /api/settings": {"changes": {"log.cleaner.backoff.ms": "5000"}},
+    "POST /api/scene/{scene_id}/send": {"key": "K1", "value": None},
+}
+
+
+class TestContract:
+    """The API does what its own description says, whatever is sent."""
+
+    def test_against_its_description(self, local: Store, users: Topic) -> None:
+        (done,) = clean(users)
+        with served(local) as address:
+            described = schemathesis.openapi.from_url(f"{address}/openapi.json")
+            operations = [found.ok() for found in described.get_all_operations()]  # type: ignore[union-attr]
+            state = client_of(address).post("/api/scene", json={}).json()
+            cleaning = client_of(address).post(
+                "/api/topics/users/clean", json={}, headers=WITH_TOKEN
+            )
+            real = {"topic": "users", "partition": 0, "offset": 2, "pass_id": done.id}
+            real |= {"scene_id": state["id"], "cleaning_id": cleaning.json()["id"]}
+            for operation in operations:
+                assert 200 <= min(self.statuses(operation, real)) < 300, operation.label
+        assert len(operations) > 20
+        assert users.describe().records >= 3  # nothing here deletes
+
+    def statuses(self, operation: Any, real: dict[str, Any]) -> set[int]:
+        """Those that came, mostly of what is there; each answer as described."""
+        found = set()
+
+        @settings(max_examples=times(12), suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy(), is_real=st.sampled_from([True, True, False]))
+        def check(case: schemathesis.Case[Any], is_real: bool) -> None:
+            if is_real:
+                case.path_parameters = {n: real[n] for n in case.path_parameters or {}}
+                case.body = GOOD_BODIES.get(operation.label, case.body)
+            headers = WITH_TOKEN if operation.body else {**WITH_TOKEN, "content-type": "application/json"}  # fmt: skip
+            answer = case.call_and_validate(
+                headers=headers, excluded_checks=[positive_data_acceptance, negative_data_rejection]
+            )
+            found.add(answer.status_code)
+
+        check()
+        return found
+
+
+def client_of(address: str) -> httpx2.Client:
+    return httpx2.Client(base_url=address)

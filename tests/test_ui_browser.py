@@ -1,0 +1,444 @@
+"""The web page in a real browser: looked at, clicked, typed into. Pictures are kept in .cache/screenshots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Request,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
+from pyspark.sql import SparkSession
+
+import lastword
+from lastword.store import Store
+from lastword.testing import ManualClock
+from lastword.topic import Topic
+from lastword.ui.cleanings import on_spark
+from lastword.ui.demo import fill
+from lastword.ui.guard import Access
+from tests.notation import clean, write
+from tests.web import CHROMIUM, FLAGS, TOKEN, screenshot_path, served
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+DESK = ViewportSize(width=1280, height=720)
+PHONE = ViewportSize(width=375, height=740)
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Open]:
+    """Open a page as a new visitor. It must ask nobody else for anything, and have nothing to complain of."""
+    complaints: list[str] = []
+    strangers: list[str] = []
+    contexts = []
+
+    def call(address: str, **options: object) -> Page:
+        context = browser.new_context(**options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        own = urlsplit(address).netloc
+
+        def asked(request: Request) -> None:
+            strangers.extend([request.url] * (urlsplit(request.url).netloc != own))
+
+        def said(message: ConsoleMessage) -> None:
+            complaints.extend([message.text] * (message.type == "error"))
+
+        page.on("request", asked)
+        page.on("console", said)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield call
+    for context in contexts:
+        context.close()
+    assert strangers == []
+    expected = re.compile(
+        r"status of (400|401|404|503)"
+    )  # which tests provoke; all else is a fault
+    assert [c for c in complaints if not expected.search(c)] == []
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The store that `lastword ui --demo` shows."""
+    folder = tmp_path_factory.mktemp("demo")
+    fill(str(folder))
+    with lastword.open(folder) as store, served(store) as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("overview", "/"),
+        ("topic", "/topics/shop.carts"),
+        ("topic-segment", "/topics/users?partition=0&segment=0&scale=bytes"),
+        ("pass", "/passes/8"),
+        ("passes", "/passes"),
+        ("records", "/topics/shop.carts/records"),
+        ("record", "/topics/users/records/0/2000"),
+        ("settings", "/settings"),
+        ("new", "/new"),
+        ("scene", "/scene"),
+        pytest.param("unknown", "/topics/nope", marks=pytest.mark.provokes(404)),
+    ],
+)
+def test_every_page_by_day_by_night_and_on_a_phone(
+    visit: Open, demo: str, name: str, path: str
+) -> None:
+    page = visit(demo + path, color_scheme="dark", viewport=DESK)
+    if name == "scene":
+        expect(page.locator("#log .record")).to_have_count(11)
+    page.screenshot(path=screenshot_path(f"{name}-dark"), full_page=True)
+    dark = _background(page)
+    page.emulate_media(color_scheme="light")
+    assert _background(page) != dark
+    assert not _scrolls_sideways(page)
+    page.set_viewport_size(PHONE)
+    page.screenshot(path=screenshot_path(f"{name}-phone"), full_page=True)
+    assert not _scrolls_sideways(page)
+    page.set_viewport_size(DESK)
+    picture(page, name)
+
+
+def picture(page: Page, name: str) -> None:
+    """A picture for the docs: without the path of the store."""
+    page.evaluate("document.querySelector('footer').remove()")
+    page.screenshot(path=screenshot_path(name), full_page=name != "topic-survivors")
+
+
+def _scrolls_sideways(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
+
+
+def _background(page: Page) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+class TestOverview:
+    def test_it_is_filtered_while_one_types_and_sorted_by_keyboard(
+        self, visit: Open, demo: str
+    ) -> None:
+        page = visit(demo)
+        rows = page.locator("table.topics tbody tr")
+        expect(rows).to_have_count(5)
+        page.locator("#filter").press_sequentially("shop")
+        expect(rows).to_have_count(2)
+        expect(page.locator("#topics")).to_contain_text("2 match")
+        expect(page.locator("#filter")).to_be_focused()
+        page.locator("#filter").fill("")
+        expect(rows).to_have_count(5)
+        page.get_by_role("link", name="size").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("th[aria-sort='descending']")).to_have_text("size")
+
+    def test_keys_are_counted_on_demand(self, visit: Open, demo: str) -> None:
+        page = visit(demo)
+        row = page.locator("tr", has=page.get_by_role("link", name="shop.prices", exact=True))
+        expect(row).to_contain_text("≈")
+        row.get_by_role("button", name="count").click()
+        expect(row.locator("td[data-label='live keys']")).to_have_text("80")
+
+    def test_it_refreshes_by_itself(self, visit: Open, local: Store, clock: ManualClock) -> None:
+        with served(local) as address:
+            page = visit(address)
+            expect(page.locator("#overview")).to_contain_text("There are no topics yet")
+            local.create_topic("came.first")
+            first = page.get_by_role("link", name="came.first")
+            expect(first).to_be_visible(timeout=15_000)
+            first.focus()
+            local.create_topic("came.later")
+            expect(page.get_by_role("link", name="came.later")).to_be_visible(timeout=15_000)
+            expect(first).to_be_focused()
+
+
+class TestTopic:
+    def test_a_segment_is_looked_at(self, visit: Open, demo: str) -> None:
+        page = visit(f"{demo}/topics/shop.carts")
+        page.locator("a.bar.dirty").first.click()
+        expect(page.locator("#segment")).to_contain_text("offsets")
+        expect(page.locator("#segment .chip")).to_have_text("dirty")
+        page.get_by_role("link", name="browse its records").click()
+        expect(page.locator("table.records tbody tr").first).to_be_visible()
+        page.get_by_label("From offset").fill("")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator("table.records tbody tr").first).to_be_visible()
+
+    def test_from_segment_to_segment(self, visit: Open, demo: str) -> None:
+        page = visit(f"{demo}/topics/shop.carts?partition=0&segment=0")
+        page.get_by_role("link", name="next", exact=True).click()
+        expect(page.locator("#segment .chip")).to_have_text("dirty")
+        page.get_by_role("link", name="close").click()
+        expect(page.locator("#segment")).to_have_count(0)
+
+    def test_survivors_are_counted_and_drawn(self, visit: Open, demo: str) -> None:
+        page = visit(f"{demo}/topics/shop.carts", viewport={"width": 1100, "height": 860})
+        expect(page.locator("rect.alive")).to_have_count(0)
+        page.get_by_role("button", name="count survivors").click()
+        expect(page.locator("rect.alive").first).to_be_attached()
+        picture(page, "topic-survivors")
+
+    def test_json_is_folded(self, visit: Open, demo: str) -> None:
+        page = visit(f"{demo}/topics/users/records")
+        first = page.locator("details").first
+        expect(first.locator("pre")).to_be_hidden()
+        first.locator("summary").click()
+        expect(first.locator("pre")).to_contain_text('"city"')
+
+
+class TestDoing:
+    @pytest.mark.provokes(400)
+    def test_a_topic_is_created_altered_and_cleaned(
+        self, visit: Open, local: Store, spark: SparkSession
+    ) -> None:
+        with served(local, new_runner=on_spark(None, {})) as address:
+            page = visit(f"{address}/new#token={TOKEN}")
+            assert TOKEN not in page.url  # it is taken off the address
+            page.get_by_label("Name").fill("users")
+            page.get_by_label("Other settings").fill("segment.mss=5")
+            page.get_by_role("button", name="Create").click()
+            expect(page.locator("#new-topic output")).to_contain_text("did you mean 'segment.ms'?")
+            page.get_by_label("Other settings").fill("segment.ms=3600000")
+            page.get_by_role("button", name="Create").click()
+            expect(page.locator("h1")).to_contain_text("users")
+            assert local.topic("users").config.segment_ms == 3_600_000
+
+            self.alter(page, "min.cleanable.dirty.ratio", "7")
+            expect(page.locator("form[data-key='min.cleanable.dirty.ratio'] output")).to_contain_text("must be less than or equal to 1")  # fmt: skip
+            unsaved = page.locator("form[data-key='segment.jitter.ms'] input")
+            unsaved.fill("77")
+            self.alter(page, "min.cleanable.dirty.ratio", "0.9")
+            expect(page.locator("tr.overridden input").first).to_have_value("0.9")
+            expect(page.locator("#told")).to_contain_text("min.cleanable.dirty.ratio is saved")
+            expect(unsaved).to_have_value("77")
+            assert local.topic("users").config.min_cleanable_dirty_ratio == 0.9
+            page.locator("form[data-key='compression.type'] select").select_option("zstd")
+            page.locator("form[data-key='compression.type'] button").first.click()
+            expect(page.locator("#told")).to_contain_text("compression.type is saved")
+            page.locator("form[data-key='compression.type'] [data-reset]").click()
+            expect(page.locator("#told")).to_contain_text("back at its default")
+            assert local.topic("users").config.compression_type == "lz4"
+
+            write(local.topic("users"), "a=1 a=2 b=1*")
+            page.reload()
+            page.get_by_role("button", name="Clean…").click()
+            plan = page.locator("#plan")
+            expect(plan).to_contain_text("all that is dirty is in the active segment")
+            expect(page.locator("#clean-now")).to_be_disabled()
+            page.get_by_label("force").check()
+            expect(plan).to_contain_text("would be cleaned (forced")
+            page.screenshot(path=screenshot_path("clean"))
+            page.locator("#clean-now").click()
+            expect(plan).to_contain_text("3 → 2 records", timeout=60_000)
+            page.get_by_role("button", name="Close").click()
+            expect(page.locator("#passes tbody tr")).to_have_count(1)
+            assert [r.offset for r in local.topic("users").read(0)] == [1, 2]
+
+    def alter(self, page: Page, key: str, value: str) -> None:
+        form = page.locator(f"form[data-key='{key}']")
+        form.locator("input").fill(value)
+        form.get_by_role("button", name="Save").click()
+
+    @pytest.mark.provokes(401)
+    def test_without_the_token_it_is_asked_for(self, visit: Open, local: Store) -> None:
+        topic = local.create_topic("t")
+        with served(local) as address:
+            page = visit(f"{address}/topics/t")
+            page.locator("#pause").click()
+            dialog = page.locator("#token-dialog")
+            expect(dialog).to_be_visible()
+            page.screenshot(path=screenshot_path("token"))
+            dialog.get_by_role("button", name="Cancel").click()
+            expect(page.locator("#told")).to_contain_text("Nothing was changed")
+            assert not topic.row.is_paused
+            page.locator("#pause").click()
+            page.locator("#token").fill("wrong")
+            dialog.get_by_role("button", name="Unlock").click()
+            expect(dialog.locator("output")).to_contain_text("not the token")
+            assert not topic.row.is_paused
+            page.locator("#token").fill(f"{address}/#token={TOKEN}")
+            page.keyboard.press("Enter")
+            expect(page.locator("#pause")).to_have_text("Resume")
+            assert topic.row.is_paused
+
+    def test_a_token_of_an_earlier_start(self, visit: Open, local: Store) -> None:
+        with served(local) as address:
+            page = visit(f"{address}/#token=old")
+            expect(page.locator("#unlock")).to_be_visible()
+            page.locator("#unlock").click()
+            page.locator("#token").fill(TOKEN)
+            page.keyboard.press("Enter")
+            expect(page.locator("#unlock")).to_be_hidden()
+            page.reload()
+            page.wait_for_load_state("networkidle")
+            expect(page.locator("#unlock")).to_be_hidden()
+
+    def test_read_only(self, visit: Open, local: Store) -> None:
+        local.create_topic("t")
+        with served(local, Access(read_only=True)) as address:
+            page = visit(f"{address}/topics/t")
+            expect(page.locator("header")).to_contain_text("read-only")
+            expect(page.locator("#pause, #clean")).to_have_count(0)
+            expect(page.locator("input").first).not_to_be_editable()
+
+
+class TestHostile:
+    def test_keys_values_headers_and_names_are_harmless(self, visit: Open, local: Store) -> None:
+        topic = local.create_topic("t")
+        topic.append([(HOSTILE, HOSTILE, None, ((HOSTILE, HOSTILE.encode()),))])
+        topic.append([("json", f'{{"{HOSTILE[:9]}": "</pre></script>{HOSTILE[10:20]}"}}')])
+        topic.append([("bidi", "abc\u202edcba"), ("bytes", b"\x00\xff<b>")])
+        with served(local) as address:
+            for path in ("records", "records?view=latest", "records/0/0", "records/0/1?as=text"):
+                page = visit(f"{address}/topics/t/{path}")
+                expect(page.locator("main")).to_contain_text("<" if "1" not in path else "</pre>")
+                assert "owned" not in page.title()
+                assert page.locator("main img").count() == 0
+            page = visit(f"{address}/?filter={HOSTILE}")
+            expect(page.locator(".empty")).to_contain_text("<img")
+            assert "owned" not in page.title()
+
+
+class TestStores:
+    def test_an_empty_one(self, visit: Open, local: Store) -> None:
+        with served(local) as address:
+            page = visit(address)
+            page.screenshot(path=screenshot_path("empty"))
+            page.get_by_role("link", name="see what compaction does").click()
+            expect(page.locator("#log .record")).to_have_count(11)
+
+    @pytest.mark.provokes(503)
+    def test_a_broken_one(self, visit: Open, local: Store, tmp_path: Path) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1*")
+        for file in local.base.root.files():
+            Path(local.base.root.full(file.path)).unlink()
+        with served(local) as address:
+            page = visit(f"{address}/topics/t/records")
+            expect(page.locator("main .error")).to_contain_text("is missing")
+            page.screenshot(path=screenshot_path("broken"))
+            with local.base.catalog.write() as tx:
+                tx.exec_driver_sql("DROP TABLE file")
+            page.goto(f"{address}/topics/t")
+            expect(page.locator("main .error")).to_contain_text("catalog of")
+            expect(page.get_by_role("link", name="All topics")).to_be_visible()
+
+    @pytest.mark.provokes(503)
+    def test_one_that_breaks_while_somebody_looks(self, visit: Open, local: Store) -> None:
+        local.create_topic("t")
+        with served(local) as address:
+            page = visit(address)
+            expect(page.get_by_role("link", name="t", exact=True)).to_be_visible()
+            with local.base.catalog.write() as tx:
+                tx.exec_driver_sql("DROP TABLE file")
+            expect(page.locator("#told")).to_contain_text("could not be refreshed", timeout=20_000)
+
+    def test_one_that_failed(self, visit: Open, local: Store) -> None:
+        topic: Topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        for file in local.base.root.files():
+            Path(local.base.root.full(file.path)).unlink()
+        (done,) = clean(topic)
+        with served(local) as address:
+            page = visit(address)
+            expect(page.locator(".chip.bad").first).to_contain_text("1 topic(s) need attention")
+            page.goto(f"{address}/passes/{done.id}")
+            expect(page.locator("main")).to_contain_text("It changed nothing")
+
+
+class TestScene:
+    """Played through to the end, as `What to try` says."""
+
+    def test_it_is_played(self, visit: Open, demo: str) -> None:
+        look = {"width": 1100, "height": 900}
+        page = visit(f"{demo}/scene", reduced_motion="reduce", viewport=look)
+        log, message = page.locator("#log .record"), page.locator("#scene-message")
+        latest = page.locator("#latest tbody")
+        expect(log).to_have_count(11)
+        before = latest.inner_text()
+        for said in ("Plan: it would be cleaned", "Mark: keys were read", "Sweep: 5 survivor(s)"):
+            self.press(page, "#step")
+            expect(message).to_contain_text(said)
+        expect(page.locator("#map tbody tr")).to_have_count(5)
+        expect(page.locator("#new-file .record")).to_have_count(5)
+        expect(page.locator("#log .record.goes")).to_have_count(3)
+        picture(page, "scene-swept")
+        self.press(page, "#step")
+        expect(message).to_contain_text("Commit: the files were swapped")
+        expect(page.locator("#log .record.gone")).to_have_count(3)
+        assert latest.inner_text() == before
+
+        page.get_by_label("Value", exact=True).fill("again")
+        self.press(page, "#send-value")
+        self.press(page, "#step")
+        expect(message).to_contain_text("all that is dirty is in the active segment")
+        self.press(page, "#send-null")
+        self.press(page, "#roll")
+        self.clean(page)
+        expect(latest).not_to_contain_text("K1")
+        tombstone = page.locator("#log .record.null")
+        expect(tombstone).to_contain_text("⏳ 1 h")
+        self.press(page, "[data-advance='600000']")
+        expect(tombstone).to_contain_text("50 min")
+        self.press(page, "[data-advance='3600000']")
+        expect(tombstone).to_contain_text("may go")
+        self.clean(page)
+        expect(tombstone).to_have_count(0)
+        expect(page.locator("#totals")).to_contain_text("1 tombstone(s) removed")
+        page.screenshot(path=screenshot_path("scene-end"), full_page=True)
+        self.press(page, "#again")
+        expect(page.locator("#log .record.gone")).to_have_count(0)
+
+    def test_no_click_is_lost_and_a_scene_goes_on_after_a_reload(
+        self, visit: Open, demo: str
+    ) -> None:
+        page = visit(f"{demo}/scene")
+        expect(page.locator("#log .record")).to_have_count(11)
+        for what in ("#step", "#step", "#send-value", "#send-value", "#step", "#step"):
+            page.locator(what).click()
+        expect(page.locator("#scene-message")).to_contain_text("Commit:")
+        expect(page.locator("#latest tbody")).to_contain_text("V13")
+        page.reload()
+        expect(page.locator("#log .record")).to_have_count(10)
+        expect(page.locator("#scene-message")).to_contain_text("Commit:")
+
+    def test_mark_is_shown_as_it_went(self, visit: Open, demo: str) -> None:
+        page = visit(f"{demo}/scene")
+        expect(page.locator("#log .record")).to_have_count(11)
+        self.press(page, "#step")
+        page.locator("#step").click()
+        expect(page.locator("#log .record.read")).to_have_count(1)
+        expect(page.locator("#map tbody tr")).to_have_count(5)
+
+    def press(self, page: Page, what: str) -> None:
+        page.locator(what).click()
+        expect(page.locator("#scene")).to_have_attribute("aria-busy", "false")
+
+    def clean(self, page: Page) -> None:
+        for _ in range(4):
+            self.press(page, "#step")
+        expect(page.locator("#scene-message")).to_contain_text("Commit:")
