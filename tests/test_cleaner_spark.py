@@ -122,9 +122,32 @@ class TestJobs:
         with _launching({}, is_quick=True):
             assert os.environ["PYSPARK_PYTHON"] == "/other/python"
 
+    @pytest.mark.parametrize(
+        ("module", "is_quiet"), [("pyspark.daemon", False), ("pyspark_lastword.daemon", True)]
+    )
+    def test_workers_end_quietly_when_spark_has_gone(self, module: str, is_quiet: bool) -> None:
+        """Spark's own daemon is noisy still: when this is over, ours can go."""
+        script = [sys.executable, "-c", GONE, module]
+        environment = os.environ | {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
+        done = subprocess.run(script, env=environment, capture_output=True, check=False, text=True)
+        assert done.returncode == 1
+        assert (done.stderr == "") == is_quiet, done.stderr
+
     def test_a_session_without_a_context_is_refused(self) -> None:
         with pytest.raises(SparkError, match="not Spark Connect"):
             SparkRunner(object()).run("double", double, [Unit(1)])  # type: ignore[arg-type]
+
+
+GONE = textwrap.dedent(
+    """
+    import importlib, socket, sys
+    from pyspark import daemon
+    importlib.import_module(sys.argv.pop())
+    here, there = socket.socketpair()
+    there.close()
+    daemon.worker(here, True)
+    """
+)
 
 
 def pyspark_and_path(_: Unit) -> tuple[str, list[str]]:
@@ -478,7 +501,7 @@ def _workers(service: int) -> list[int]:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parents[int(process.name)] = int((process / "stat").read_text().split()[3])
-            if b"pyspark.daemon" in (process / "cmdline").read_bytes():
+            if b"lastword.daemon" in (process / "cmdline").read_bytes():
                 daemons.add(int(process.name))
     java = {pid for pid, parent in parents.items() if parent == service}
     return [pid for pid in daemons if parents[pid] in daemons and parents[parents[pid]] in java]

@@ -37,6 +37,7 @@ _QUIET = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "pyspark_lastword.daemon",  # which is quiet at the end
 }
 # Quick to start, at the price of slower code later: right for one command, wrong for a service.
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
