@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from lastword.model import Record, StagedFile, Writer
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
+from tests.conftest import postgres_store_url
 from tests.notation import live_paths, shown, write
 
 
@@ -432,8 +435,9 @@ class TestOpening:
             lastword.open(catalog_url)
 
     def test_an_older_version_is_brought_up_to_date(
-        self, catalog_url: str, clock: ManualClock
+        self, postgres_url: str, tmp_path: Path, clock: ManualClock
     ) -> None:
+        catalog_url = postgres_store_url(postgres_url, tmp_path / "data")
         with lastword.open(catalog_url, clock=clock) as store:
             write(store.create_topic("t"), "a=1 a=2")
             store.clean("t", runner=InProcess())
@@ -447,6 +451,37 @@ class TestOpening:
             topic.pause()
             (done,) = store.passes("t")
             assert cleaning.pass_with_files(store.base.catalog, done.id) == (done, [])
+
+    def test_one_of_version_4_becomes_as_one_that_is_made_now(self, tmp_path: Path) -> None:
+        dump = Path(__file__).parent / "catalogs" / "version-4.sql"
+        old, new = tmp_path / "old", tmp_path / "new"
+        (old / "data").mkdir(parents=True)
+        with closing(sqlite3.connect(old / "catalog.db")) as catalog:
+            catalog.executescript(dump.read_text())
+            (store_id,) = catalog.execute("SELECT id FROM store").fetchone()
+        (old / "data" / "lastword-store").write_text(store_id)
+        lastword.open(new).close()
+        with lastword.open(old) as store:
+            assert [(p.id, p.records_in, p.records_out) for p in store.passes("t")] == [(1, 2, 1)]
+            store.topic("t").pause()
+            store.topic("t").delete()
+            write(store.create_topic("u"), "a=1 a=2")
+            assert [p.id for p in store.clean("u", runner=InProcess())] == [2]  # 1 never comes back
+        assert self.tables(old) == self.tables(new)
+
+    def tables(self, store: Path) -> dict[str, object]:
+        """What the tables and indexes of a catalog are like."""
+        with closing(sqlite3.connect(store / "catalog.db")) as catalog:
+            made = catalog.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+            return {
+                name: (
+                    "AUTOINCREMENT" in sql,
+                    sorted(row[1:] for row in catalog.execute(f'PRAGMA table_info("{name}")')),
+                    catalog.execute(f'PRAGMA foreign_key_list("{name}")').fetchall(),
+                    catalog.execute(f'PRAGMA index_info("{name}")').fetchall(),
+                )
+                for name, sql in made.fetchall()
+            }
 
     def test_a_catalog_that_is_gone_is_not_written_to(self, local: Store) -> None:
         """Else what is appended would be lost without a word."""

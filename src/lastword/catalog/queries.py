@@ -237,7 +237,7 @@ def segments(catalog: Catalog, of: TopicRow) -> dict[int, list[Segment]]:
 def segments_of(tx: Connection, topic_ids: Sequence[int]) -> dict[tuple[int, int], list[Segment]]:
     """The same for several topics, by (topic id, partition), inside a transaction."""
     found: dict[tuple[int, int], list[Segment]] = defaultdict(list)
-    for topic_id, number, active_base, *facts in tx.execute(_segments_of(topic_ids)):
+    for topic_id, number, active_base, *facts in tx.execute(_segments_of(topic_ids)).all():
         base, last_offset, files, records, size, tombstones, first_ms, max_ms = facts
         found[topic_id, number].append(
             Segment(
