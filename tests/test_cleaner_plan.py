@@ -160,7 +160,7 @@ class TestEligible:
 
     def test_after_a_failure_it_waits_unless_it_is_asked_to_retry(self) -> None:
         failed = {"failures": 2, "failure": "bad file", "retry_after_ms": NOW + 1}
-        assert "the last 2 pass(es) failed" in reason(state([(5, 1)], row=failed))
+        assert "the last 2 passes failed" in reason(state([(5, 1)], row=failed))
         assert reason(state([(5, 1)], row=failed)).endswith(": bad file")
         assert isinstance(planned(state([(5, 1)], row=failed), retry=True), Clean)
         failed["retry_after_ms"] = NOW

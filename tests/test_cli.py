@@ -305,7 +305,10 @@ class TestMain:
     def test_an_error_is_one_line_and_exit_code_1(self, tmp_path: Path) -> None:
         done = self.call("topics", "list", store=str(tmp_path / "nowhere"))
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == f"error: NotAStoreError: {tmp_path}/nowhere: no store is there\n"
+        assert (
+            done.stderr
+            == f"error: NotAStoreError: {tmp_path}/nowhere: no store is there; 'lastword topics create' makes one, as lastword.open does\n"
+        )
 
     def test_verbose_shows_the_traceback(self, tmp_path: Path) -> None:
         done = self.call("-v", "topics", "list", store=str(tmp_path / "nowhere"))

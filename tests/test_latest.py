@@ -279,6 +279,15 @@ class TestGet:
         assert history.removed_by == any_data.passes("users")[0]
         assert len(users.history("nobody")) == 0
 
+    def test_the_newest_versions_of_many(self, users: Topic) -> None:
+        clean(users)
+        users.append([("1001", str(n)) for n in range(3)])
+        newest = users.history("1001", limit=2)
+        assert [r.value for r in newest] == [b"2", b"1"]
+        assert newest.removed_by is None  # whether any were removed is beyond them
+        assert users.history("1001", limit=4).removed_by is None
+        assert users.history("1001", limit=5).removed_by is not None
+
     def test_a_deleted_topic(self, users: Topic) -> None:
         users.get("1001")
         users.delete()

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -17,30 +18,34 @@ from typing import Any
 import httpx2
 import pytest
 import schemathesis
+from fastapi import HTTPException
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from starlette.testclient import TestClient
 
 import lastword
+from lastword.catalog import schema
 from lastword.cleaner.choose import Asked, decisions_for
 from lastword.cleaner.overview import Overview, overview
 from lastword.cleaner.plan import Decision
 from lastword.errors import InvalidArgumentError
 from lastword.foundation import Foundation
+from lastword.log.alive import alive
 from lastword.passes import Pass
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
 from lastword.ui import cleanings, scene, scenes
 from lastword.ui.anatomy import Point, Scale, picture
+from lastword.ui.app import make_app
 from lastword.ui.demo import fill
 from lastword.ui.growth import growth
 from lastword.ui.guard import TOKEN_HEADER, Access, is_loopback
 from lastword.ui.serve import serve
 from lastword.ui.values import As, one_line, shown
 from lastword.ui.watch import Watch
-from tests.notation import clean, write
+from tests.notation import clean, live_paths, write
 from tests.soak import times
 from tests.web import TOKEN, WITH_TOKEN, client, in_process, served
 
@@ -71,7 +76,9 @@ class TestValues:
             "}",
         ]
         assert shown(b"[" * 51 + b"]" * 51).kind == "text"  # too deep to be indented
-        assert shown(b"[" + b"1," * 40_000 + b"1]").kind == "text"  # too large
+        large = b"[" + b"1," * 40_000 + b"1]"
+        assert shown(large).kind == "text"
+        assert shown(large, most=1 << 20).kind == "json"  # on a page of its own
 
     @given(
         st.recursive(
@@ -104,6 +111,20 @@ class TestValues:
         assert shown("a\u202eb\x1b[2J".encode()).text == "a\\u202eb\\u001b[2J"
         assert one_line(b"a\nb") == "a\\nb"
         assert shown("x\u200by\ufeffz\u00ad".encode()).text == "x\\u200by\\ufeffz\\u00ad"
+        for unseen in "\u3164\u115f\u034f\u2800\ufe0f\U000e0100\U0001d173":
+            assert unseen not in one_line(f"admin{unseen}".encode())
+        assert shown("Ünï ❤ 日本 \U0001f600".encode()).text == "Ünï ❤ 日本 \U0001f600"
+
+    def test_of_what_is_large_only_the_beginning_is_looked_at(self) -> None:
+        large = "é".encode() * 50_000_000
+        tracemalloc.start()
+        assert all(shown(large, how, most=601).is_cut for how in As)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 1_000_000
+        assert shown("xé".encode() * 1_000, most=3).text == "xéx"
+        assert shown(b"x" * 10 + b"\xff", most=100).kind == "hex"
+        assert shown("é".encode() * 10 + b"\xc3", most=1_000).kind == "hex"
 
     @given(st.binary(max_size=200), st.sampled_from(list(As)))
     def test_any_bytes(self, value: bytes, how: As) -> None:
@@ -290,8 +311,9 @@ PAGES = (
 
 class TestPages:
     @pytest.mark.parametrize("path", PAGES)
-    def test_every_one_is_there(self, web: TestClient, users: Topic, path: str) -> None:
-        answer = web.get(path)
+    def test_every_one_is_there(self, store: Store, path: str) -> None:
+        write(store.create_topic("users"), "a=1 a=2 b=1 | a=3 c=∅*")
+        answer = client(store).get(path)
         assert answer.status_code == 200
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -337,6 +359,49 @@ class TestPages:
         assert "count survivors" in page
         assert "≤" in page
 
+    def test_survivors_below_log_start(self, web: TestClient, local: Store) -> None:
+        topic = local.create_topic("t", config={"cleanup.policy": "compact,delete"})
+        write(topic, "a=1 a=2 b=1 c=1 d=1 | a=3*")
+        topic.delete_records(0, before=3)
+        asked = "/api/topics/t/partitions/0/survivors"
+        assert web.get(asked).json()["segments"] == {"0": 2, "5": 1}
+        clean(topic)
+        topic.delete_records(0, before=4)
+        assert sum(web.get(asked).json()["segments"].values()) == 2
+        assert "2 records left, 1 offset given" not in web.get("/topics/t").text
+
+    def test_survivors_after_a_pass_over_nothing_new(
+        self, web: TestClient, local: Store, clock: ManualClock
+    ) -> None:
+        topic = local.create_topic("t", config={"delete.retention.ms": 10_000})
+        write(topic, "a=1 a=∅ x=1")
+        clean(topic)
+        topic.alter({"delete.retention.ms": "1000"})
+        write(topic, "b=1 b=∅ y=1")
+        clean(topic)
+        asked, counts = "/api/topics/t/partitions/0/survivors", []
+        for ms in (2_000, 20_000):
+            clock.advance(ms)
+            assert clean(topic)[0].removed["tombstone"] == 1
+            assert "count survivors" in web.get("/topics/t").text
+            counts.append(sum(web.get(asked).json()["segments"].values()))
+        assert counts == [3, 2]
+
+    def test_survivors_of_files_that_a_pass_replaces_meanwhile(
+        self, web: TestClient, users: Topic, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        users.alter({"file.delete.delay.ms": "0"})
+
+        def too_late(*asked: Any) -> Any:
+            monkeypatch.setattr("lastword.ui.counts.alive", alive)
+            clean(users)
+            local.gc()
+            return alive(*asked)
+
+        monkeypatch.setattr("lastword.ui.counts.alive", too_late)
+        found = web.get("/api/topics/users/partitions/0/survivors")
+        assert (found.status_code, sum(found.json()["segments"].values())) == (200, 3)
+
     def test_records_from_an_offset_and_beyond(self, web: TestClient, users: Topic) -> None:
         users.append([(f"k{n}", "v") for n in range(60)])
         page = web.get("/topics/users/records?from=5").text
@@ -348,6 +413,18 @@ class TestPages:
         assert refused.status_code == 422
         assert refused.headers["content-type"].startswith("text/html")
         assert web.get("/topics/users/records?from=&partition=0&as=auto").status_code == 200
+
+    def test_back_to_earlier_records(self, web: TestClient, users: Topic) -> None:
+        def earlier(start: int) -> list[str]:
+            return re.findall(r'from=(\d+)[^"]*" rel="prev"', web.get(f"/topics/users/records?from={start}").text)  # fmt: skip
+
+        users.append([(f"k{n}", "v") for n in range(95)])
+        assert (earlier(0), earlier(3), earlier(100)) == ([], ["0"], ["50"])
+        users.append([("k1", "w")] * 300)
+        clean(users)
+        users.append([("k2", "w")])  # 96 records below 100, then none up to 399
+        assert earlier(400) == ["51"]
+        assert 'rel="prev"' not in web.get("/topics/users/records?view=latest&from=400").text
 
     def test_a_key_and_its_history(self, web: TestClient, users: Topic) -> None:
         page = web.get("/topics/users/records?view=key&key=a").text
@@ -368,12 +445,18 @@ class TestPages:
             found = web.get(html.unescape(link)).text
             assert re.findall(r"/records/0/(\d+)\"", found) == [str(n)], link
 
+    def test_keys_that_are_too_long_for_an_address(self, web: TestClient, users: Topic) -> None:
+        users.append([("k" * 10_001, "v"), (b"\xff" * 5_000, "v"), ("k" * 2_000, "v")])
+        page = web.get("/topics/users/records?from=5").text
+        (link,) = re.findall(r'class="key" href="([^"]+)"', page)
+        assert web.get(html.unescape(link)).status_code == 200
+        assert "its history" not in web.get("/topics/users/records/0/5").text
+
     def test_many_versions_of_a_key(self, web: TestClient, users: Topic) -> None:
         users.append([("many", str(n)) for n in range(300)])
         page = web.get("/topics/users/records?view=key&key=many").text
         assert len(re.findall(r"/records/0/(\d+)\"", page)) == 200
-        assert "300 versions" in page
-        assert "The newest 200 are shown" in page
+        assert "The newest 200 versions of this key; there are more" in page
 
     def test_null_is_not_always_a_tombstone(self, web: TestClient, local: Store) -> None:
         topic = local.create_topic("d", config={"cleanup.policy": "delete"})
@@ -392,6 +475,35 @@ class TestPages:
         page = web.get("/topics/users/records?view=latest&from=3").text
         assert re.findall(r"/records/0/(\d+)\"", page) == ["3"]
 
+    def test_the_latest_view_of_keys_in_several_partitions(
+        self, web: TestClient, users: Topic, clock: ManualClock
+    ) -> None:
+        users.add_partitions(8)
+        clock.advance(1)
+        users.append([("a", None), ("b", "2")])
+        assert users.latest().to_dict() == {b"b": b"2"}
+        found = []
+        for number in range(8):
+            page = web.get(f"/topics/users/records?view=latest&partition={number}").text
+            found += re.findall(r"/records/(\d+)/(\d+)\"", page)
+        (last,) = users.latest()
+        assert found == [(str(last.partition), str(last.offset))]
+
+    def test_few_scans_at_once(
+        self, web: TestClient, users: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else some that nobody waits for would keep all pages from everybody."""
+        monkeypatch.setattr("lastword.ui.scans._PATIENCE_S", 0)
+        scanning = web.app.state.parts.scans  # type: ignore[attr-defined]
+        scans = ("/api/topics/users/keys", "/api/topics/users/partitions/0/survivors", "/topics/users/records?view=latest")  # fmt: skip
+        with scanning.one(), scanning.one():
+            for path in scans:
+                refused = web.get(path)
+                assert (refused.status_code, "try again" in refused.text) == (429, True)
+            assert web.get("/topics/users").status_code == 200
+        for path in scans:
+            assert web.get(path).status_code == 200
+
     def test_large_values_are_cut_and_can_be_had(self, web: TestClient, users: Topic) -> None:
         users.append([("big", b"y" * 100_000)])
         page = web.get("/topics/users/records?from=5").text
@@ -408,6 +520,7 @@ class TestPages:
         for offset, why in (
             (0, "a pass has removed it"),
             (4, "a tombstone"),
+            (5, "it is log end"),
             (99, "beyond log end"),
         ):
             answer = web.get(f"/api/topics/users/partitions/0/records/{offset}/value")
@@ -434,6 +547,44 @@ class TestPages:
         assert account["done"]["records_in"] == 5
         assert [f["fate"] for f in account["files"]] == ["written", "rewritten", "merged"]
 
+    def test_errors_are_spelled(self, web: TestClient, users: Topic) -> None:
+        path = Path(users._base.root.full(live_paths(users)[0]))
+        path.write_bytes(b"broken")
+        (failed,) = clean(users)
+        with users._base.catalog.write() as tx:
+            tx.execute(schema.pass_.update().values(error="a\u202eb"))
+        for page in ("/passes", f"/passes/{failed.id}", "/topics/users"):
+            assert "failed: a\\u202eb" in web.get(page).text.replace("nothing: ", "failed: ")
+        assert "the last 1 pass failed" in web.get("/topics/users").text
+
+    def test_failures_do_not_push_out_what_was_done(
+        self, web: TestClient, users: Topic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (done,) = clean(users)
+        clock.advance(1)
+        path = Path(users._base.root.full(live_paths(users)[0]))
+        path.rename(path.with_suffix(".away"))
+        users.append([("a", "4")])
+        for _ in range(3):
+            assert clean(users)[0].error
+        monkeypatch.setattr("lastword.ui.known._GROWTH_PASSES", 2)
+        growth = web.get("/api/topics/users/growth").json()
+        assert growth["uncompacted"][-1] > growth["compacted"][-1]
+        last = [web.get("/api/topics").json()[0], web.post("/api/topics/users/resume", headers=WITH_TOKEN).json()]  # fmt: skip
+        assert [t["last_pass_ms"] for t in last] == [done.started_ms] * 2
+        assert last[0]["keys"] == last[1]["keys"]
+
+    def test_files_that_stay_are_counted_only(self, web: TestClient, users: Topic) -> None:
+        users.alter({"segment.bytes": 1 << 20})
+        users.append([(f"k{n}", os.urandom(20_000)) for n in range(40)])
+        clean(users)
+        write(users, "a=4")
+        (done,) = clean(users)
+        assert (done.files_kept, done.files_rewritten) == (2, 1)
+        account = web.get(f"/api/passes/{done.id}").json()
+        assert "kept" not in {f["fate"] for f in account["files"]}
+        assert "2 files had nothing to remove" in web.get(f"/passes/{done.id}").text
+
     def test_what_is_not_there(self, web: TestClient, users: Topic) -> None:
         for path in ("/nope", "/topics/user", "/topics/a%00b", "/passes/99", "/topics/users/records/0/99"):  # fmt: skip
             answer = web.get(path)
@@ -442,6 +593,9 @@ class TestPages:
         assert "did you mean &#39;users&#39;" in web.get("/topics/user").text
         assert web.get("/api/topics/user").json()["error"] == "UnknownTopicError"
         assert web.get("/api/nope").json()["error"] == "HTTPError"
+        assert "evil" not in "".join(
+            re.findall('href="[^"]*"', web.get("http://127.0.0.1:8383//evil.example/a").text)
+        )
 
     def test_an_empty_store(self, web: TestClient) -> None:
         assert "There are no topics yet" in web.get("/").text
@@ -468,7 +622,7 @@ class TestPages:
         clock.advance(5_000)
         page = web.get("/").text
         assert "overdue by 4.0 s" in page
-        assert "1 topic(s) need attention" in page
+        assert "1 topic needs attention" in page
         assert "paused" in page
 
     def test_metrics(self, web: TestClient, users: Topic) -> None:
@@ -519,12 +673,19 @@ class TestDoing:
         assert (left["is_clean"], "all that is dirty" in left["sentence"]) == (True, False)
         (planned,) = web.get("/api/topics/users/plan?force=true").json()
         assert (planned["is_clean"], planned["records"], planned["end"]) == (True, 5, 5)
+        assert planned["removed"] is None
+        (counted,) = web.get("/api/topics/users/plan?force=true&count=true").json()
+        assert counted["removed"] == {"obsolete": 2}
+        assert users.describe().records == 5
         started = web.post("/api/topics/users/clean", json={"force": True}, headers=WITH_TOKEN)
         assert started.status_code == 202
         done = started.json()
         while done["state"] in ("waiting", "running"):
             done = web.get(f"/api/cleanings/{done['id']}").json()
         assert (done["state"], done["error"], len(done["passes"])) == ("done", None, 1)
+        removed = done["passes"][0]["removed"]
+        assert {r: n for r, n in removed.items() if n} == counted["removed"]
+        assert "offsets 0 to 4 for the first time" in web.get("/passes/1").text
         assert [r.offset for r in users.read(0)] == [2, 3, 4]
         assert web.get("/api/cleanings/99").status_code == 404
 
@@ -541,6 +702,48 @@ class TestDoing:
         assert done["state"] == "failed"
         assert "lastword check" in done["error"]
         assert "1 failed" in web.get("/").text
+
+    def test_a_dry_run_counts_tombstones_past_their_horizon(
+        self, web: TestClient, users: Topic, clock: ManualClock
+    ) -> None:
+        clean(users)
+        clock.advance(25 * HOUR_MS)
+        (planned,) = web.get("/api/topics/users/plan?count=true").json()
+        assert (planned["is_clean"], planned["removed"]) == (True, {"tombstone": 1})
+
+    def test_those_that_wait_are_not_forgotten(
+        self, local: Store, users: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cleanings, "_MOST_KEPT", 2)
+        go_on = threading.Event()
+
+        def slow(_progress: object) -> InProcess:
+            go_on.wait(10)
+            return InProcess()
+
+        cleaner = cleanings.Cleanings(local, slow, lambda: None)
+        ids = [cleaner.start("users", Asked()).id for _ in range(4)]
+        assert [cleaner.get(i).id for i in ids] == ids
+        go_on.set()
+        while cleaner.get(ids[-1]).state != "done":
+            time.sleep(0.01)
+        last = cleaner.start("users", Asked()).id
+        assert cleaner.get(last).id == last
+        with pytest.raises(HTTPException):
+            cleaner.get(ids[0])
+        cleaner.close()
+
+    def test_a_cleaning_that_fails_by_our_fault_says_so(
+        self, local: Store, users: Topic, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def broken(_progress: object) -> InProcess:
+            raise ZeroDivisionError("ours")
+
+        cleaner = cleanings.Cleanings(local, broken, lambda: None)
+        started = cleaner.start("users", Asked(force=True))
+        cleaner.close()
+        assert cleaner.get(started.id).error == "ZeroDivisionError: ours"
+        assert "a cleaning of users failed" in caplog.text
 
 
 CHANGES: tuple[tuple[str, str, Any], ...] = (
@@ -623,6 +826,9 @@ class TestWhoMay:
         assert web.post(f"/api/scene/{state['id']}/send", json=body).status_code == 413
         chunks = web.post(f"/api/scene/{state['id']}/send", content=iter([b"{}"]), headers={"content-type": "application/json"})  # fmt: skip
         assert chunks.status_code == 413
+        for size in ("abc", "-5", "9" * 5_000):
+            odd = web.post("/api/scene", content=b"{}", headers={"content-type": "application/json", "content-length": size})  # fmt: skip
+            assert odd.status_code == 413
         refused = web.post(f"/api/scene/{state['id']}/send", json={"key": "k" * 50_000})
         assert (refused.status_code, len(refused.text) < 600) == (422, True)
 
@@ -649,6 +855,12 @@ class TestWhoMay:
         assert web.post("/api/topics", json={"name": "x"}, headers=given).status_code == 401
         both = {**given, **WITH_TOKEN}
         assert web.post("/api/topics", json={"name": "x"}, headers=both).status_code == 201
+
+    def test_a_password_may_be_any_bytes(self, local: Store) -> None:
+        web = client(local, Access("0.0.0.0", password=os.fsdecode(b"p\xe4ss"), token=TOKEN))
+        given = {"authorization": "Basic " + base64.b64encode(b"me:p\xe4ss").decode()}
+        assert web.get("/", headers=given).status_code == 200
+        assert web.get("/", headers={"authorization": "Basic bWU6eA=="}).status_code == 401
 
     def test_other_addresses_need_one(self, local: Store) -> None:
         for host in ("0.0.0.0", "192.168.1.7", "::"):
@@ -689,6 +901,7 @@ class TestScene:
         state = self.play(web, state, "step")
         assert [r["offset"] for r in state["records"]] == list(range(3, 11))
         assert (state["phase"], state["latest"]) == ("committed", latest)
+        assert self.play(web, state, "advance", ms=1)["phase"] == "idle"
 
     def test_a_tombstone_waits_for_its_horizon(self, web: TestClient) -> None:
         state = web.post("/api/scene", json={}).json()
@@ -721,6 +934,33 @@ class TestScene:
         state = self.play(web, state, "step")
         assert (state["phase"], state["latest"]["K1"]) == ("committed", "later")
 
+    def test_what_mark_decided_is_shown_whatever_the_clock_says_then(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        state = self.play(web, state, "send", key="K6", value=None)
+        state = self.play(web, state, "roll")
+        for _ in range(4):
+            state = self.play(web, state, "step")
+        state = self.play(web, state, "send", key="K2", value="more")
+        state = self.play(web, state, "roll")
+        for _ in range(2):
+            state = self.play(web, state, "step")
+        goes = [r["offset"] for r in state["records"] if r["goes"]]
+        state = self.play(web, state, "advance", ms=2 * HOUR_MS)
+        assert [r["offset"] for r in state["records"] if r["goes"]] == goes == [9]
+        for _ in range(2):
+            state = self.play(web, state, "step")
+        assert 11 in [r["offset"] for r in state["records"]]
+
+    def test_it_takes_little_room(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        for n in range(8):
+            self.play(web, state, "send", key="K1", value=str(n))
+            self.play(web, state, "roll")
+            for _ in range(4):
+                state = self.play(web, state, "step")
+        folder = web.app.state.parts.scenes.get(state["id"])._folder.name  # type: ignore[attr-defined]
+        assert len(list(Path(folder).rglob("*.parquet"))) == 1
+
     def test_bounds(self, web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(scene, "MOST_RECORDS", 12)
         monkeypatch.setattr(scenes, "_MOST_SCENES", 1)
@@ -731,11 +971,22 @@ class TestScene:
         self.play(web, state, "send", key="a", value="b")
         answer = web.post(f"{path}/send", json={"key": "a", "value": "b"})
         assert (answer.status_code, "at the most" in answer.json()["message"]) == (400, True)
-        folder = web.app.state.parts.scenes.get(state["id"])._folder.name  # type: ignore[attr-defined]
+        oldest = web.app.state.parts.scenes.get(state["id"])  # type: ignore[attr-defined]
+        folder = oldest._folder.name
         assert Path(folder).exists()
         web.post("/api/scene", json={})
         assert web.get(path).status_code == 404  # the older one has made room
         assert not Path(folder).exists()
+
+
+def test_a_fault_of_ours_is_answered_in_words(
+    local: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    web = TestClient(make_app(local, Access(), in_process), "http://127.0.0.1", raise_server_exceptions=False)  # fmt: skip
+    answer = web.post("/api/scene", json={})
+    assert (answer.status_code, answer.json()["error"]) == (500, "FileNotFoundError")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_many_scenes_at_once(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -785,10 +1036,31 @@ class TestWatch:
         monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
         local.create_topic("theirs")
         assert watch.seen().topics == ()
-        monkeypatch.setattr("lastword.ui.watch._FRESH_S", -1)
+        monkeypatch.setattr("lastword.ui.watch._FRESH_S", 0)
         monkeypatch.setattr("lastword.ui.watch._REST", 0)
         while not watch.seen().topics:
             time.sleep(0.01)
+
+    def test_what_was_changed_here_is_seen_at_once(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        watch = Watch(local.base)
+        watch.seen()
+        local.create_topic("mine")
+        watch.forget()
+        assert [t.name for t in watch.seen().topics] == ["mine"]
+
+    def test_who_looks_after_a_long_time_waits(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        watch = Watch(local.base)
+        watch.seen()
+        local.create_topic("theirs")
+        assert watch.seen().topics == ()
+        watch._began_s -= 3_600
+        assert [t.name for t in watch.seen().topics] == ["theirs"]
 
 
 def test_the_demo(tmp_path: Path) -> None:

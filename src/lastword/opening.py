@@ -21,6 +21,7 @@ from lastword.files.root import OWNER_NOTE, DataRoot, make_durable_folder, trans
 from lastword.foundation import Foundation
 from lastword.store import Store
 
+_NONE = "no store is there; 'lastword topics create' makes one, as lastword.open does"
 _CATALOG_FILE = "catalog.db"
 _DATA_FOLDER = "data"
 
@@ -48,7 +49,7 @@ def open_store(
         identity = _identity(catalog)
         if identity is None:
             if not create:
-                raise NotAStoreError(address.shown, "no store is there")
+                raise NotAStoreError(address.shown, _NONE)
             identity = _make_store(address, catalog, clock())
         root = DataRoot(_usable_root(address, identity.data_root), folder=address.folder or "")
         _refuse_others_files(address, root, identity)
@@ -83,7 +84,7 @@ def _refuse_strange_folder(address: Address, create: bool) -> None:
     folder = address.folder or ""
     if not os.path.exists(folder):
         if not create:
-            raise NotAStoreError(address.shown, "no store is there")
+            raise NotAStoreError(address.shown, _NONE)
         return
     if not os.path.isdir(folder):
         raise NotAStoreError(address.shown, "is a file; a store is a folder or postgresql://…")

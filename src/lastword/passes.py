@@ -50,9 +50,9 @@ class NewFile:
 
 @dataclass(frozen=True)
 class FileChange:
-    """What a pass did with a file that it covered, or that it wrote."""
+    """What a pass did with a file that it did not keep, or that it wrote."""
 
-    fate: str  # rewritten, merged, emptied, kept; or written
+    fate: str  # rewritten, merged, emptied; or written
     base_offset: int
     last_offset: int
     records: int

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lastword.catalog import commits, queries, topics
 from lastword.catalog.commits import NewLogStart
 from lastword.catalog.writers import appended_before
-from lastword.cleaner.choose import Asked, decisions_for, expire
-from lastword.cleaner.why import Why, why
+from lastword.cleaner.choose import Asked, decisions_about, states_of
+from lastword.cleaner.why import Why, comes_first, why
 from lastword.config import Setting, TopicConfig
 from lastword.description import PartitionDescription, TopicDescription
 from lastword.erase import Receipt, erase
@@ -143,9 +143,9 @@ class Topic:
         asked = as_key(key)
         return self._lookup.last(asked) or Record(asked, None)
 
-    def history(self, key: bytes | str) -> History:
-        """The versions of a key that are still there, newest first."""
-        return self._lookup.history(as_key(key))
+    def history(self, key: bytes | str, limit: int | None = None) -> History:
+        """The versions of a key that are still there, newest first; so many at the most."""
+        return self._lookup.history(as_key(key), limit)
 
     def changes(
         self,
@@ -269,13 +269,14 @@ class Topic:
 
     def why(self, partition: int | None = None) -> Why:
         """What the cleaner would do with the topic now, and what holds it back, in sentences."""
-        now_ms = self._base.clock()
+        row = self.row
         if partition is not None:
-            self._bounds(self.row, partition)
+            self._bounds(row, partition)
         asked = Asked(partition, retry=False)
-        found = decisions_for(self._base, [self.row], asked, as_if=True)
-        dropped = expire(self._base, [self.row], asked, dry_run=True)
-        return why(self.name, found, now_ms, dropped)
+        states = states_of(self._base, [row])
+        decisions = decisions_about(self._base, states, asked, as_if=True)
+        before = comes_first(self._base, row, states, asked)
+        return why(row.name, decisions, self._base.clock(), before)
 
     def settings(self) -> list[Setting]:
         """Its settings: value, default, who set it."""

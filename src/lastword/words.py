@@ -1,8 +1,10 @@
-"""Numbers in words, for people: sizes, moments, durations."""
+"""Numbers in words, for people: sizes, moments, durations, settings."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+
+_NO_LIMIT = 1e18  # Kafka's own are 2⁶³-1 and the largest double
 
 
 def in_bytes(count: int) -> str:
@@ -13,6 +15,11 @@ def in_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """1 record, 2 records."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def in_time(ms: int) -> str:
@@ -39,3 +46,12 @@ def in_duration(ms: float) -> str:
             rest = int(ms % size // small)
             return f"{int(ms // size)} {unit}" + (f" {rest} {small_unit}" if rest else "")
     raise AssertionError(ms)
+
+
+def setting_in_words(key: str, value: str) -> str:
+    """7 d for 604800000 of a setting in ms; empty if the number says as much by itself."""
+    how = {"ms": in_duration, "bytes": in_bytes, "size": in_bytes, "second": in_bytes}
+    unit = how.get(key.rpartition(".")[2])
+    if unit is None or abs(number := float(value)) < 1000:
+        return "no limit" if value == "-1" else ""
+    return "no limit" if number > _NO_LIMIT else unit(int(number))

@@ -157,7 +157,7 @@ def insert_pass(tx: Connection, topic_id: int, done: Pass, commit_id: int | None
 
 
 def note_files(tx: Connection, pass_id: int, changes: Sequence[FileChange]) -> None:
-    """What the pass did with each file."""
+    """What the pass did with each file that it changed."""
     if changes:
         files = [asdict(change) for change in changes]
         tx.execute(pass_files.insert().values(pass_id=pass_id, files=files))
@@ -179,13 +179,16 @@ def passes(
     *,
     number: int | None = None,
     limit: int | None = None,
+    only_done: bool = False,
 ) -> list[Pass]:
-    """Passes, newest first."""
+    """Passes, newest first; `only_done`: those that were committed."""
     query = select(pass_, topic.c.name).join(topic, topic.c.id == pass_.c.topic_id)
     if topic_ids is not None:
         query = query.where(pass_.c.topic_id.in_(list(topic_ids)))
     if number is not None:
         query = query.where(pass_.c.partition == number)
+    if only_done:
+        query = query.where(pass_.c.commit_id.is_not(None))
     with catalog.read() as tx:
         return [_pass(row) for row in tx.execute(query.order_by(pass_.c.id.desc()).limit(limit))]
 
@@ -195,8 +198,9 @@ def sums_after(catalog: Catalog, pass_id: int) -> Iterator[Row[Any]]:
     names = ("id", "seconds", "removed", "error")
     sizes = ("bytes_in", "bytes_out", "bytes_read", "bytes_written")
     query = select(*(pass_.c[name] for name in (*names, *sizes)))
+    query = query.where(pass_.c.id > pass_id).order_by(pass_.c.id)
     with catalog.read() as tx:
-        yield from tx.execute(query.where(pass_.c.id > pass_id).order_by(pass_.c.id))
+        yield from tx.execute(query.execution_options(yield_per=1_000))
 
 
 def last_passes(catalog: Catalog) -> dict[int, Pass]:

@@ -54,7 +54,7 @@ def roll(base: Foundation, topics: Iterable[TopicRow], asked: Asked) -> None:
     """Roll the active segments: all if it is forced, else those that have become too old."""
     by_id = {t.id: t for t in topics}
     for row in queries.partitions_of(base.catalog, list(by_id.values())):
-        if asked.wants(row.partition) and _rolls(row, by_id[row.topic_id], asked, base.clock()):
+        if asked.wants(row.partition) and rolls(row, by_id[row.topic_id], asked, base.clock()):
             with suppress(UnknownTopicError):
                 commit_roll(
                     base.catalog,
@@ -95,26 +95,44 @@ def decisions_for(
 
     `as_if`: what it would do, if it were to roll and expire first what it rolls and expires.
     """
-    now_ms, settings = base.clock(), store_settings(base.catalog)
-    capacity = Capacity(settings.log_cleaner_dedupe_buffer_size, tasks_at_once)
-    groups_since_ms = now_ms - settings.offsets_retention_minutes * 60_000
+    return decisions_about(base, states_of(base, topics), asked, tasks_at_once, as_if=as_if)
+
+
+def states_of(base: Foundation, topics: Sequence[TopicRow]) -> list[PartitionState]:
+    """What is to be known of every partition of these topics, to decide about it."""
+    minutes = store_settings(base.catalog).offsets_retention_minutes
+    return cleaning.states(base.catalog, topics, base.clock() - minutes * 60_000)
+
+
+def decisions_about(
+    base: Foundation,
+    states: Iterable[PartitionState],
+    asked: Asked,
+    tasks_at_once: int = 1,
+    *,
+    as_if: bool = False,
+) -> list[Decision]:
+    """The same, about partitions as they were found."""
+    now_ms = base.clock()
+    buffer = store_settings(base.catalog).log_cleaner_dedupe_buffer_size
+    capacity = Capacity(buffer, tasks_at_once)
 
     def as_planned(state: PartitionState) -> PartitionState:
         if asked.at_once:
             state = as_if_without_lag(state)
-        if as_if and _rolls(state.row, state.topic, asked, now_ms):
+        if as_if and rolls(state.row, state.topic, asked, now_ms):
             state = as_if_rolled(state)
         dropped = retention.plan(state.topic, state.row.partition, state.segments, now_ms)
         return as_if_from(state, dropped.log_start) if as_if and dropped else state
 
     return [
         decide(as_planned(state), now_ms, capacity, force=asked.force, retry=asked.retry)
-        for state in cleaning.states(base.catalog, topics, groups_since_ms)
+        for state in states
         if asked.wants(state.row.partition)
     ]
 
 
-def _rolls(row: PartitionRow, topic: TopicRow, asked: Asked, now_ms: int) -> bool:
+def rolls(row: PartitionRow, topic: TopicRow, asked: Asked, now_ms: int) -> bool:
     """Whether a round rolls the active segment."""
     if not topic.config.is_compact or topic.is_paused or row.active_first_ms is None:
         return False

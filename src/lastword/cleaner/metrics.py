@@ -139,6 +139,7 @@ def _of_topics(topics: Sequence[TopicOverview]) -> Iterator[Metric]:
         ("dirty_ratio", "Dirty ratio of its dirtiest partition.", lambda t: t.dirty_ratio, max),
         ("min_cleanable_dirty_ratio", "Above it, a partition is cleaned.", lambda t: t.threshold, max),
         ("due_partitions", "Partitions that the cleaner would clean now.", lambda t: t.eligible, sum),
+        ("last_pass_timestamp_seconds", "When its last pass that was done began; 0 if none was.", lambda t: (t.last_pass_ms or 0) / 1000, max),
         ("failed_partitions", "Partitions whose last pass failed.", lambda t: t.failed, sum),
         ("overdue_seconds", "By max.compaction.lag.ms, its most overdue partition.", lambda t: t.overdue_ms / 1000, max),
         ("paused", "1 if the cleaner leaves it alone.", lambda t: int(t.paused_ms is not None), sum),

@@ -1,4 +1,8 @@
-"""All topics at one moment: how large, how dirty, how well. What the web page and the metrics show."""
+"""All topics at one moment: how large, how dirty, how well. What the web page and the metrics show.
+
+Sizes are as they are. What is dirty, due or overdue is what a cleaner that came now would find, after
+it has rolled active segments that are too old and dropped what retention drops.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastword.catalog import cleaning, queries
-from lastword.cleaner.choose import Asked, decisions_for
+from lastword.cleaner.choose import Asked, decisions_about, states_of
 from lastword.cleaner.plan import Clean, Decision, is_holding_back
 from lastword.foundation import Foundation
 from lastword.model import TopicRow
-from lastword.passes import Pass
+from lastword.passes import TOMBSTONE, PartitionState, Pass
+
+Found = tuple[PartitionState, Decision]  # a partition, and what the cleaner would do with it
 
 
 @dataclass(frozen=True)
@@ -68,10 +74,11 @@ def overview(base: Foundation) -> Overview:
     """All topics, now."""
     now_ms = base.clock()
     topics = queries.topics(base.catalog)
-    decisions = decisions_for(base, topics, Asked(retry=False))
-    by_topic: dict[int, list[Decision]] = defaultdict(list)
-    for decision in decisions:
-        by_topic[decision.state.topic.id].append(decision)
+    states = states_of(base, topics)
+    decisions = decisions_about(base, states, Asked(retry=False), as_if=True)
+    by_topic: dict[int, list[Found]] = defaultdict(list)
+    for found in zip(states, decisions, strict=True):
+        by_topic[found[0].topic.id].append(found)
     last = cleaning.last_passes(base.catalog)
     seen_ms, dead = cleaning.cleaners_seen(base.catalog, now_ms)
     return Overview(
@@ -84,23 +91,22 @@ def overview(base: Foundation) -> Overview:
     )
 
 
-def topic_overview(
-    topic: TopicRow, decisions: Sequence[Decision], last: Pass | None
-) -> TopicOverview:
-    """One topic, from what the cleaner would do with its partitions, and its last pass."""
-    segments = [s for d in decisions for s in d.state.segments]
+def topic_overview(topic: TopicRow, found: Sequence[Found], last: Pass | None) -> TopicOverview:
+    """One topic, from its partitions and what the cleaner would do with them, and its last pass."""
+    states, decisions = [state for state, _ in found], [decision for _, decision in found]
+    segments = [s for state in states for s in state.segments]
     compact = decisions if topic.config.is_compact else ()
     return TopicOverview(
         id=topic.id,
         name=topic.name,
         partitions=topic.partitions,
         policy=topic.config.policy,
-        appended=sum(d.state.row.log_end for d in decisions),
-        dropped=sum(d.state.row.log_start for d in decisions),
+        appended=sum(s.row.log_end for s in states),
+        dropped=sum(s.row.log_start for s in states),
         records=sum(s.records for s in segments),
         bytes=sum(s.bytes for s in segments),
         tombstones=sum(s.tombstones for s in segments),
-        keys=_keys(topic, decisions, last),
+        keys=_keys(topic, states, last),
         dirty_ratio=max((d.standing.dirty_ratio for d in compact), default=0.0),
         threshold=topic.config.min_cleanable_dirty_ratio,
         eligible=sum(isinstance(d, Clean) for d in decisions),
@@ -115,23 +121,38 @@ def topic_overview(
     )
 
 
-def _keys(topic: TopicRow, decisions: Sequence[Decision], last: Pass | None) -> KeyCount:
+def _keys(topic: TopicRow, states: Sequence[PartitionState], last: Pass | None) -> KeyCount:
     """In the clean section no key comes twice; how many keys of the dirty one are new is a guess.
 
-    A key of a scattered topic may be in several partitions.
+    A key of a scattered topic may be in several partitions, and a tombstone in any bury it.
     """
-    clean = dirty = buried = largest = 0
-    for d in decisions:
+    clean = dirty = buried = largest = lost = 0
+    for state in states:
         values = 0
-        for s in d.state.segments:
-            if s.last_offset < d.state.row.first_dirty:
+        for s in state.segments:
+            lost += max(0, min(s.records, state.row.log_start - s.base))  # at most, below log start
+            if s.last_offset < state.row.first_dirty:
                 values += s.records - s.tombstones
+                lost += s.tombstones if topic.is_scattered else 0
             else:
                 dirty += s.records - s.tombstones
                 buried += s.tombstones
         clean += values
         largest = max(largest, values)
-    survive = last.records_out / last.records_in if last and last.records_in else 1.0
-    hit = buried * clean / max(1, clean + dirty)  # tombstones of the dirty section hit both alike
-    least = max(0, (largest if topic.is_scattered else clean) - buried)
-    return KeyCount(least, max(least, round(clean + dirty * survive - hit)), clean + dirty)
+    least = max(0, (largest if topic.is_scattered else clean) - buried - lost)
+    most = clean + dirty
+    new = _share_of_new_keys(last)
+    # A tombstone deletes one of the new keys, or else any of those that have a value.
+    deleted = buried * min(1.0, new + clean / max(1, clean + dirty))
+    probably = round(clean + new * (dirty + buried) - deleted)
+    return KeyCount(least, min(most, max(least, probably)), most)
+
+
+def _share_of_new_keys(last: Pass | None) -> float:
+    """Of the records that the last pass covered first, how many brought a key that was not known."""
+    if last is None or last.start == last.end:
+        return 1.0
+    covered = last.end - last.start
+    known = max(0, last.records_in - covered)
+    kept = last.records_out + last.removed[TOMBSTONE]
+    return min(1.0, max(0.0, (kept - known) / covered))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from lastword.config import LONG_MAX
 from lastword.model import Segment
 from lastword.passes import Horizon, PartitionState
-from lastword.words import in_bytes, in_duration, in_time
+from lastword.words import counted, in_bytes, in_duration, in_time
 
 ENTRY_BYTES = 112  # a map's entry with a key of 16 bytes: to plan with, before keys are seen
 MOST_FILLINGS = 32  # of all maps: a pass takes no more dirty records than that
@@ -124,7 +124,7 @@ def decide(
         return Nothing(
             state,
             at,
-            f"the last {row.failures} pass(es) failed, to be tried again at "
+            f"the last {counted(row.failures, 'pass', 'passes')} failed, to be tried again at "
             f"{in_time(row.retry_after_ms)}: {row.failure}",
         )
     cause = _cause(state, at, force)

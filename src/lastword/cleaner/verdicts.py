@@ -1,12 +1,16 @@
-"""What a pass would do with each record, and why: the dry run, from mark's own code."""
+"""What a pass would do with records, each or counted, and why: the dry run, from mark's own code."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lastword.catalog import queries
+from lastword.catalog.topics import store_settings
 from lastword.cleaner.covered import Covered
+from lastword.cleaner.mark import MarkTask, mark
 from lastword.cleaner.plan import Clean
 from lastword.cleaner.work import covered
 from lastword.errors import InvalidArgumentError
@@ -45,21 +49,34 @@ def verdicts(base: Foundation, plan: Clean) -> Iterator[Verdict]:
             yield _verdict(plan, what, group, i, reason)
 
 
+def would_remove(base: Foundation, plan: Clean) -> dict[str, int]:
+    """How many records the pass would remove, per reason: mark is run, in this process."""
+    map_bytes = store_settings(base.catalog).log_cleaner_dedupe_buffer_size
+    what = _covered(base, plan)
+    marks = mark(MarkTask(what, base.root, Shard(), map_bytes, bytes_per_second=math.inf))
+    return dict(sum((Counter(found.removed) for found in marks.files.values()), Counter()))
+
+
 def last_offsets(base: Foundation, plan: Clean) -> dict[bytes, int]:
     """The map that the pass would fill: the last offset of each key of the dirty section."""
     return _scanned(base, plan)[1].offset_map.entries()
 
 
-def _scanned(base: Foundation, plan: Clean) -> tuple[Covered, Scan, list[Scanned]]:
-    """What the pass would read, in offset order."""
+def _covered(base: Foundation, plan: Clean) -> Covered:
+    """The partition as a pass that began now would see it."""
     state = plan.state
     _, files = queries.read_plan(base.catalog, state.topic, state.row.partition, (0, plan.end))
-    what = covered(plan, files, base.clock())
+    return covered(plan, files, base.clock())
+
+
+def _scanned(base: Foundation, plan: Clean) -> tuple[Covered, Scan, list[Scanned]]:
+    """What the pass would read, in offset order."""
+    what = _covered(base, plan)
     scan = Scan(what, base.root, Shard(), _NO_LIMIT)  # newest first
     groups = sorted(scan, key=lambda group: int(group.offsets[0]))
     if scan.let_go:
         raise InvalidArgumentError(
-            f"{state.where} has too many keys to show every record's verdict"
+            f"{plan.state.where} has too many keys to show every record's verdict"
         )
     return what, scan, groups
 

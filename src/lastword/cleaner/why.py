@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from lastword.cleaner.choose import Asked, expire, rolls
 from lastword.cleaner.plan import Clean, Decision, is_holding_back
-from lastword.retention import Expire
+from lastword.foundation import Foundation
+from lastword.model import TopicRow
+from lastword.passes import PartitionState
 from lastword.segments import due_ms
-from lastword.words import in_bytes, in_duration, in_time
+from lastword.words import counted, in_bytes, in_duration, in_time
 
 
 @dataclass(frozen=True)
@@ -39,21 +43,34 @@ class Why:
         return "\n".join(lines)
 
 
+def comes_first(
+    base: Foundation, topic: TopicRow, states: Sequence[PartitionState], asked: Asked
+) -> dict[int, list[str]]:
+    """What a cleaner that came now would do before it decides, by partition."""
+    before: dict[int, list[str]] = defaultdict(list)
+    for row in (state.row for state in states):
+        if rolls(row, topic, asked, base.clock()):
+            before[row.partition].append("the active segment, which is old enough, would be rolled")
+    for dropped in expire(base, [topic], asked, dry_run=True):
+        before[dropped.partition].append(f"retention would drop {dropped}")
+    return before
+
+
 def why(
-    topic: str, decisions: Iterable[Decision], now_ms: int, expired: Iterable[Expire] = ()
+    topic: str,
+    decisions: Iterable[Decision],
+    now_ms: int,
+    before: Mapping[int, Iterable[str]] | None = None,
 ) -> Why:
-    """The decisions about a topic's partitions, and what retention drops first, in sentences."""
-    dropped = {e.partition: e for e in expired}
-    return Why(
-        topic,
-        tuple(_of_partition(d, dropped.get(d.state.row.partition), now_ms) for d in decisions),
-    )
+    """The decisions about a topic's partitions, in sentences. `before`: what comes first, by partition."""
+    first = before or {}
+    found = (_of_partition(d, first.get(d.state.row.partition, ()), now_ms) for d in decisions)
+    return Why(topic, tuple(found))
 
 
-def _of_partition(decision: Decision, dropped: Expire | None, now_ms: int) -> PartitionWhy:
-    at, sentences = decision.standing, list(_sentences(decision, now_ms))
-    if dropped is not None:
-        sentences.append(f"before that, retention would drop {dropped}")
+def _of_partition(decision: Decision, first: Iterable[str], now_ms: int) -> PartitionWhy:
+    at = decision.standing
+    sentences = [*_sentences(decision, now_ms), *(f"before that, {what}" for what in first)]
     return PartitionWhy(
         partition=decision.state.row.partition,
         is_eligible=isinstance(decision, Clean),
@@ -71,10 +88,11 @@ def _sentences(decision: Decision, now_ms: int) -> Iterator[str]:
         yield f"would not be cleaned now: {decision.reason}"
     row = decision.state.row
     if row.failures and row.failure not in str(getattr(decision, "reason", "")):
-        yield f"the last {row.failures} pass(es) failed: {row.failure}"
+        yield f"the last {counted(row.failures, 'pass', 'passes')} failed: {row.failure}"
     if decision.state.topic.config.is_compact:
         yield from _held_back(decision, now_ms)
         yield from _tombstones(decision, now_ms)
+    yield from _kept(decision, now_ms)
 
 
 def _extent(plan: Clean) -> str:
@@ -93,12 +111,21 @@ def _held_back(decision: Decision, now_ms: int) -> Iterator[str]:
             f"offsets from {at.too_young.base} on are protected by min.compaction.lag.ms "
             f"{config.min_compaction_lag_ms}, the next for {in_duration(max(0, free_ms - now_ms))}"
         )
-    if row.active_first_ms is not None:
+    if row.active_first_ms is not None and not state.topic.is_paused:
         yield (
             f"the newest {in_bytes(row.active_bytes)} are in the active segment, which rolls at "
             f"{in_bytes(config.segment_bytes)} (segment.bytes) or at "
             f"{in_time(due_ms(row, config))} (segment.ms); force rolls it now"
         )
+
+
+def _kept(decision: Decision, now_ms: int) -> Iterator[str]:
+    """How long retention keeps the oldest records."""
+    config, segments = decision.state.topic.config, decision.state.segments
+    if config.is_delete and config.retention_ms >= 0 and segments:
+        goes_ms = segments[0].max_ms + config.retention_ms
+        if goes_ms >= now_ms:
+            yield f"retention would drop the oldest segment at {in_time(goes_ms)} (retention.ms)"
 
 
 def _tombstones(decision: Decision, now_ms: int) -> Iterator[str]:

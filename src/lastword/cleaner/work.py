@@ -99,11 +99,11 @@ class Work:
         )
 
     def _changes(self) -> tuple[FileChange, ...]:
-        """The new files, what became of those that go, and those that stay."""
+        """The new files, and what became of those that go."""
         rewrites = zip(self.sweep_plan.rewrites, self.swept, strict=True)
         into = {f.facts.path: new.base_offset for r, new in rewrites for f in r.inputs}
-        gone = {f.facts.path for f in self.sweep_plan.retired}
-        read = [self._change(f, f.facts.path in gone, into.get(f.facts.path)) for f in self.files]
+        retired = sorted(self.sweep_plan.retired, key=lambda f: f.base_offset)
+        gone = [self._change(f, into.get(f.facts.path)) for f in retired]
         new = [
             FileChange(
                 "written",
@@ -114,14 +114,13 @@ class Work:
             )
             for s in self.swept
         ]
-        return tuple(new + sorted(read, key=lambda change: change.fate == "kept"))
+        return tuple(new + gone)
 
-    def _change(self, file: LogFile, is_gone: bool, into: int | None) -> FileChange:
+    def _change(self, file: LogFile, into: int | None) -> FileChange:
         found = self.marks.files.get(file.facts.path)
         removed = {r: n for r, n in found.removed.items() if n} if found else {}
-        fate = "emptied" if into is None else "rewritten" if removed else "merged"
         return FileChange(
-            fate if is_gone else "kept",
+            "emptied" if into is None else "rewritten" if removed else "merged",
             file.base_offset,
             file.last_offset,
             file.facts.records,

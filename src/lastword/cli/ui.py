@@ -55,7 +55,7 @@ def ui(
         address = f"{root}{'scene' if demo else ''}{token}"
         show_line(f"{address}\n{_READ_ONLY if read_only else _TOKEN}")
         if not no_browser:
-            open_browser(address, folder)
+            open_browser(address, None if read_only else folder)
 
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lastword-ui-"))

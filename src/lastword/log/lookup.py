@@ -9,10 +9,11 @@ drops tombstones below others that went before moves neither: such a tombstone m
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from threading import RLock
 from typing import TypeVar
 
@@ -42,7 +43,7 @@ class History:
 
     A key that is in several partitions: those of the partition that counts come first.
     `removed_by` is the pass that covered the oldest of them first: if anything came before it, it was
-    removed then, or earlier. None if no pass has covered it yet.
+    removed then, or earlier. None if no pass has covered it yet, or a limit has cut off older ones.
     """
 
     key: bytes
@@ -98,18 +99,20 @@ class Lookup:
 
         return self._persistently(find)
 
-    def history(self, key: bytes) -> History:
-        """All versions of a key that are still there."""
+    def history(self, key: bytes, limit: int | None = None) -> History:
+        """The versions of a key that are still there; the newest ones, if there is a limit."""
+
+        def find() -> list[list[Record]]:
+            logs = self._logs_of(key)
+            return [[r for _, r in islice(self._versions(log, key), limit)] for log in logs]
+
         with self._lock:
             self._logs.clear()  # an old list has what a pass has removed since
-            found = [r for _, r in self.holding(key) if (r.offset or 0) >= self._start_of(r)]
-        by_partition: dict[int, list[Record]] = defaultdict(list)
-        for record in found:
-            by_partition[record.partition or 0].append(record)
-        runs = sorted(by_partition.values(), key=lambda run: rank(run[0]), reverse=True)
-        versions = tuple(record for run in runs for record in run)
-        if not versions:
-            return History(key, (), None)
+            runs = filter(None, self._persistently(find))
+        newest_first = sorted(runs, key=lambda run: rank(run[0]), reverse=True)
+        versions = tuple(record for run in newest_first for record in run)[:limit]
+        if not versions or len(versions) == limit:
+            return History(key, versions, None)
         at = (versions[-1].partition or 0, versions[-1].offset or 0)
         removed_by = cleaning.first_pass_over(self._base.catalog, self._topic.id, *at)
         return History(key, versions, removed_by)
@@ -129,9 +132,6 @@ class Lookup:
     def partitions_of(self, key: bytes) -> list[int]:
         """The partitions that may hold a key, or have held it."""
         return [log.row.partition for log in self._logs_of(key)]
-
-    def _start_of(self, record: Record) -> int:
-        return self._logs[record.partition or 0].row.log_start
 
     def _logs_of(self, key: bytes) -> list[_Log]:
         """The partitions that may hold a key."""

@@ -3,7 +3,8 @@
 `serve` starts it, `app` puts it together from its `parts`, `guard` decides who may do what. `pages`,
 `topic_page` and `records_page` are the HTML, which works without scripts; `api` and `scene_api` are the
 JSON, all that changes anything included; `answers` turns errors into either. `watch` keeps the overview
-fresh, `counts` knows what only a scan can tell, `cleanings` runs the cleaner for visitors. `anatomy`,
+fresh, `known` is what the catalog knows of a topic or a pass, `counts` what only a scan can tell (`scans`
+are few at once), `cleanings` runs the cleaner for visitors. `anatomy`,
 `growth` and `values` are pure: what is drawn, from what is known. `scene` is a store of the visitor's
 own, whose cleaner goes step by step; `scenes` has all that are on, `demo` makes a store to look at.
 

@@ -7,15 +7,16 @@ as there are records left of these offsets. So what compaction has removed is wh
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, pairwise
 
 from lastword.cleaner.plan import Decision
 from lastword.model import Segment
+from lastword.words import counted, in_bytes
 
-_MOST_BARS = 150  # what is narrower is drawn as one with its neighbours
+_MOST_BARS = 100  # what is narrower is drawn as one with its neighbours
 _CHAR_WIDTH = 0.65  # percent, about
 HEIGHT, _LEAST_HEIGHT = 60.0, 2.0  # of a segment: what is there is seen
 
@@ -42,6 +43,17 @@ class Bar:
     bytes: int
     tombstones: int
     survivors: int | None  # records that are the last of their key, if they were counted
+
+    @property
+    def title(self) -> str:
+        """What a visitor is told who points at it."""
+        which = f", {counted(self.segments, 'segment')}" if self.segments > 1 else ""
+        alive = f"\n{self.survivors:,} would survive" if self.survivors is not None else ""
+        return (
+            f"{self.section}{which}: offsets {self.start} to {self.end - 1}\n"
+            f"{counted(self.records, 'record')} left, {counted(self.end - self.start, 'offset')} "
+            f"given out, {in_bytes(self.bytes)}, {counted(self.tombstones, 'tombstone')}{alive}"
+        )
 
     @property
     def height(self) -> float:
@@ -111,21 +123,10 @@ def picture(
     row, segments = decision.state.row, decision.state.segments
     spans = _spans(segments, row.log_start, row.log_end)
     at = _Axis(spans, segments, scale)
+    sections = [section_of(s, decision) for s in segments]
     bars = [
-        Bar(
-            x=at(start),
-            width=at(end) - at(start),
-            section=section_of(s, decision),
-            first=s.base,
-            start=start,
-            end=end,
-            segments=1,
-            records=s.records,
-            bytes=s.bytes,
-            tombstones=s.tombstones,
-            survivors=None if survivors is None else survivors.get(s.base, 0),
-        )
-        for s, (start, end) in zip(segments, spans, strict=True)
+        _bar(segments[i:j], (spans[i][0], spans[j - 1][1]), sections[i], at, survivors)
+        for i, j in _drawn_as_one(sections, at.edges)
     ]
     named = {"log start": row.log_start}
     if decision.state.topic.config.is_compact:
@@ -135,7 +136,7 @@ def picture(
             "first uncleanable": decision.standing.first_uncleanable,
         }
     named["log end"] = row.log_end
-    return Picture(tuple(_joined(bars)), tuple(_placed(named, at)))
+    return Picture(tuple(bars), tuple(_placed(named, at)))
 
 
 class _Axis:
@@ -152,13 +153,13 @@ class _Axis:
         total = max(1, sum(sizes))
         self._spans = spans
         self._starts = [start for start, _ in spans]
-        self._edges = [100 * size / total for size in accumulate(sizes, initial=0)]
+        self.edges = [100 * size / total for size in accumulate(sizes, initial=0)]
 
     def __call__(self, offset: int) -> float:
         i = bisect_right(self._starts, offset) - 1
         if i < 0:
             return 0.0
-        (start, end), left, right = self._spans[i], self._edges[i], self._edges[i + 1]
+        (start, end), left, right = self._spans[i], self.edges[i], self.edges[i + 1]
         return left + (right - left) * min(1.0, (offset - start) / max(1, end - start))
 
 
@@ -168,32 +169,38 @@ def _spans(segments: Sequence[Segment], log_start: int, log_end: int) -> list[tu
     return list(pairwise([log_start, *inner, log_end])) if segments else []
 
 
-def _joined(bars: Sequence[Bar]) -> list[Bar]:
-    """The bars, those that are too narrow together with neighbours of the same section."""
-    found: list[Bar] = []
-    for bar in bars:
-        last = found[-1] if found else None
-        narrowest = 100 / _MOST_BARS
-        if last and last.section == bar.section and max(last.width, bar.width) < narrowest:
-            found[-1] = _together(last, bar)
-        else:
-            found.append(bar)
-    return found
+def _drawn_as_one(sections: Sequence[str], edges: Sequence[float]) -> Iterable[tuple[int, int]]:
+    """From which segment to which is a bar: those that are too narrow with neighbours of their section."""
+    narrowest = 100 / _MOST_BARS
+    firsts: list[int] = []
+    for i, section in enumerate(sections):
+        first = firsts[-1] if firsts else i
+        widest = max(edges[i] - edges[first], edges[i + 1] - edges[i])
+        if first == i or sections[first] != section or widest >= narrowest:
+            firsts.append(i)
+    return pairwise([*firsts, len(sections)])
 
 
-def _together(a: Bar, b: Bar) -> Bar:
+def _bar(
+    segments: Sequence[Segment],
+    span: tuple[int, int],
+    section: str,
+    at: _Axis,
+    survivors: Mapping[int, int] | None,
+) -> Bar:
+    start, end = span
     return Bar(
-        x=a.x,
-        width=a.width + b.width,
-        section=a.section,
-        first=a.first,
-        start=a.start,
-        end=b.end,
-        segments=a.segments + b.segments,
-        records=a.records + b.records,
-        bytes=a.bytes + b.bytes,
-        tombstones=a.tombstones + b.tombstones,
-        survivors=None if a.survivors is None else a.survivors + (b.survivors or 0),
+        x=at(start),
+        width=at(end) - at(start),
+        section=section,
+        first=segments[0].base,
+        start=start,
+        end=end,
+        segments=len(segments),
+        records=min(end - start, sum(s.records for s in segments)),  # some may lie below log start
+        bytes=sum(s.bytes for s in segments),
+        tombstones=sum(s.tombstones for s in segments),
+        survivors=None if survivors is None else sum(survivors.get(s.base, 0) for s in segments),
     )
 
 

@@ -20,6 +20,7 @@ from lastword.errors import (
     UnknownPassError,
     UnknownTopicError,
 )
+from lastword.ui.guard import HEADERS
 from lastword.ui.render import rendered
 
 _STATUSES: tuple[tuple[tuple[type[LastwordError], ...], int], ...] = (
@@ -41,6 +42,12 @@ def install(app: FastAPI) -> None:
     def _ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, LastwordError)
         return _answer(request, status_of(error), type(error).__name__, str(error))
+
+    @app.exception_handler(Exception)
+    def _fault(request: Request, error: Exception) -> Response:
+        found = _answer(request, 500, type(error).__name__, f"This should not be: {error}")
+        found.headers.update(HEADERS)  # for this one does not pass the guard
+        return found
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: Exception) -> Response:

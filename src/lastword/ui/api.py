@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastword.catalog import cleaning, queries
-from lastword.cleaner.choose import Asked, decisions_for
-from lastword.cleaner.overview import TopicOverview, topic_overview
+from lastword.cleaner.choose import Asked, states_of
+from lastword.cleaner.overview import TopicOverview
 from lastword.cleaner.plan import Clean, Decision
+from lastword.cleaner.verdicts import would_remove
 from lastword.cleaner.why import Why
 from lastword.config import LONG_MAX, Setting
 from lastword.description import TopicDescription
-from lastword.errors import UnknownPassError
-from lastword.passes import FileChange, Pass
-from lastword.topic import Topic
+from lastword.passes import Pass
+from lastword.ui import known
 from lastword.ui.cleanings import Cleaning
 from lastword.ui.counts import Survivors
-from lastword.ui.growth import Growth, growth
-from lastword.ui.parts import ATopic, Offset, PartitionNumber, Parts, Ui, record_at
-
-_GROWTH_PASSES = 300
+from lastword.ui.growth import Growth
+from lastword.ui.known import PassAccount
+from lastword.ui.parts import ATopic, Offset, PartitionNumber, Ui, record_at
 
 
 class Problem(BaseModel):
@@ -86,14 +83,7 @@ class Planned:
     end: int | None = None
     records: int = 0  # that it would read
     bytes: int = 0
-
-
-@dataclass(frozen=True)
-class PassAccount:
-    """A pass, and what it did with each file."""
-
-    done: Pass
-    files: tuple[FileChange, ...]
+    removed: dict[str, int] | None = None  # records, per reason, if it was asked for
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,7 @@ def access(ui: Ui, x_lastword_token: Annotated[str, Header()] = "") -> MayChange
 
 @router.get("/topics")
 def topics(ui: Ui) -> list[TopicOverview]:
-    """All topics, as they were some seconds ago at the most."""
+    """All topics, as they were some seconds ago, or at the most a minute."""
     return list(ui.watch.seen().topics)
 
 
@@ -136,31 +126,39 @@ def why(topic: ATopic) -> Why:
     return topic.why()
 
 
-@router.get("/topics/{topic}/plan", responses=problems(409))
+@router.get("/topics/{topic}/plan", responses=problems(409, 429))
 def plan(
     ui: Ui,
     topic: ATopic,
     force: bool = False,
     partition: PartitionNumber | None = None,
+    count: bool = False,
 ) -> list[Planned]:
-    """The dry run of a cleaning."""
-    return [_planned(d) for d in ui.store.plan(topic.name, partition=partition, force=force)]
+    """The dry run of a cleaning; with `count`, all keys are read to see what would go."""
+    decisions = ui.store.plan(topic.name, partition=partition, force=force)
+    if not count:
+        return [_planned(d) for d in decisions]
+    with ui.scans.one():
+        base = ui.store.base
+        return [
+            _planned(d, would_remove(base, d) if isinstance(d, Clean) else None) for d in decisions
+        ]
 
 
-@router.get("/topics/{topic}/keys", responses=problems(409))
+@router.get("/topics/{topic}/keys", responses=problems(409, 429))
 def keys(ui: Ui, topic: ATopic) -> Keys:
     """Count the keys that have a value, exactly: all keys are read."""
-    return Keys(topic.name, ui.counts.keys(topic, overview_of(ui, topic)))
+    return Keys(topic.name, ui.counts.keys(topic, known.overview_of(ui.store.base, topic.row)))
 
 
 @router.get("/topics/{topic}/growth")
-def growth_of(ui: Ui, topic: ATopic) -> Growth:
+def growth(ui: Ui, topic: ATopic) -> Growth:
     """Its bytes over time, with compaction and as they would be without."""
-    base = ui.store.base
-    return growth_from(ui, topic, decisions_for(base, [topic.row], Asked()))
+    base, row = ui.store.base, topic.row
+    return known.growth_of(base, row, states_of(base, [row]))
 
 
-@router.get("/topics/{topic}/partitions/{partition}/survivors", responses=problems(409))
+@router.get("/topics/{topic}/partitions/{partition}/survivors", responses=problems(409, 429))
 def survivors(ui: Ui, topic: ATopic, partition: PartitionNumber) -> Survivors:
     """Count what would be left of each segment of a partition: all its keys are read."""
     return ui.counts.survivors(topic.row, partition)
@@ -194,7 +192,7 @@ def pause(ui: Ui, topic: ATopic) -> TopicOverview:
     """Let the cleaner leave it alone."""
     topic.pause()
     ui.watch.forget()
-    return overview_of(ui, topic)
+    return known.overview_of(ui.store.base, topic.row)
 
 
 @router.post("/topics/{topic}/resume", responses=_CHANGES)
@@ -202,7 +200,7 @@ def resume(ui: Ui, topic: ATopic) -> TopicOverview:
     """Let the cleaner take it up again."""
     topic.resume()
     ui.watch.forget()
-    return overview_of(ui, topic)
+    return known.overview_of(ui.store.base, topic.row)
 
 
 @router.post("/topics/{topic}/clean", status_code=202, responses=_CHANGES)
@@ -240,39 +238,10 @@ def passes(ui: Ui, limit: Annotated[int, Query(ge=1, le=1_000)] = 50) -> list[Pa
 @router.get("/passes/{pass_id}")
 def pass_(ui: Ui, pass_id: Annotated[int, Path(ge=1, le=LONG_MAX)]) -> PassAccount:
     """A pass, and what it did with each file."""
-    return account_of(ui, pass_id)
+    return known.account_of(ui.store.base, pass_id)
 
 
-def overview_of(ui: Parts, topic: Topic) -> TopicOverview:
-    """One topic, now."""
-    row = topic.row
-    decisions = decisions_for(ui.store.base, [row], Asked(retry=False))
-    return topic_overview(row, decisions, last_done(ui.store.passes(topic.name, limit=20)))
-
-
-def last_done(passes: Sequence[Pass]) -> Pass | None:
-    """The newest of these that did not fail."""
-    return next((p for p in passes if p.error is None), None)
-
-
-def growth_from(ui: Parts, topic: Topic, decisions: Sequence[Decision]) -> Growth:
-    """Its bytes over time, if these are its partitions now."""
-    passes = ui.store.passes(topic.name, limit=_GROWTH_PASSES)
-    sizes = {d.state.row.partition: sum(s.bytes for s in d.state.segments) for d in decisions}
-    is_whole = len(passes) < _GROWTH_PASSES
-    since_ms = queries.created_ms(ui.store.base.catalog, topic.row) if is_whole else None
-    return growth(passes, sizes, since_ms, ui.store.base.clock())
-
-
-def account_of(ui: Parts, pass_id: int) -> PassAccount:
-    """A pass; UnknownPassError if there is none."""
-    found = cleaning.pass_with_files(ui.store.base.catalog, pass_id)
-    if found is None:
-        raise UnknownPassError(pass_id)
-    return PassAccount(found[0], tuple(found[1]))
-
-
-def _planned(decision: Decision) -> Planned:
+def _planned(decision: Decision, removed: dict[str, int] | None = None) -> Planned:
     number = decision.state.row.partition
     if not isinstance(decision, Clean):
         return Planned(number, False, decision.reason)
@@ -285,4 +254,5 @@ def _planned(decision: Decision) -> Planned:
         decision.end,
         sum(s.records for s in covered),
         sum(s.bytes for s in covered),
+        removed,
     )

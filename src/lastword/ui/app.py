@@ -18,18 +18,20 @@ from lastword.ui.counts import Counts
 from lastword.ui.guard import Access, Guard
 from lastword.ui.parts import Parts
 from lastword.ui.render import HERE
+from lastword.ui.scans import Scans
 from lastword.ui.scenes import Scenes
 from lastword.ui.watch import Watch
 
 
 def make_app(store: Store, access: Access, new_runner: NewRunner) -> FastAPI:
     """The application for a store. `new_runner` makes what cleanings run on."""
-    watch = Watch(store.base)
+    watch, scans = Watch(store.base), Scans()
     parts = Parts(
         store=store,
         access=access,
         watch=watch,
-        counts=Counts(store.base),
+        scans=scans,
+        counts=Counts(store.base, scans),
         cleanings=Cleanings(store, new_runner, watch.forget),
         scenes=Scenes(),
         totals=PassTotals(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from lastword.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
 _MOST_KEPT = 50
 
 NewRunner = Callable[[Progress], Runner]
@@ -80,8 +82,9 @@ class Cleanings:
         with self._lock:
             self._last_id += 1
             cleaning = self._known[self._last_id] = Cleaning(self._last_id, topic)
-            if len(self._known) > _MOST_KEPT:
-                self._known.popitem(last=False)
+            over = [c.id for c in self._known.values() if c.state in (State.DONE, State.FAILED)]
+            for old in over[: max(0, len(self._known) - _MOST_KEPT)]:
+                del self._known[old]
         self._pool.submit(self._run, cleaning.id, topic, asked)
         return cleaning
 
@@ -110,6 +113,9 @@ class Cleanings:
             found = _outcome(self._store.clean_round([topic], asked, self._running))
         except LastwordError as error:
             found["error"] = str(error)
+        except Exception as error:
+            _log.exception("a cleaning of %s failed", topic)
+            found["error"] = f"{type(error).__name__}: {error}"
         finally:
             self._running = None
             self._on_done()

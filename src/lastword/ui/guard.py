@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import os
+import re
 import secrets
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -22,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TOKEN_HEADER = "x-lastword-token"
-_HEADERS = {
+HEADERS = {  # of every answer
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
@@ -79,7 +81,7 @@ class Guard:
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in HEADERS.items():
                     headers[name] = value
                 headers.setdefault("cache-control", "no-store")
             await send(message)
@@ -104,7 +106,9 @@ class Guard:
         return None if method in _READING else self._refused_change(path, headers)
 
     def _refused_change(self, path: str, headers: Headers) -> Response | None:
-        if "transfer-encoding" in headers or int(headers.get("content-length", 0)) > _MOST_BODY:
+        size = headers.get("content-length", "0")
+        is_number = re.fullmatch("[0-9]{1,9}", size) is not None
+        if "transfer-encoding" in headers or not is_number or int(size) > _MOST_BODY:
             return _refusal(413, f"send a content-length of {_MOST_BODY} bytes at the most")
         if path.startswith("/api/scene"):  # which is the visitor's own; but no other site's
             is_ours = headers.get("content-type", "").startswith("application/json")
@@ -145,4 +149,4 @@ def _is_password(authorization: str, password: str) -> bool:
         _, _, given = base64.b64decode(encoded).partition(b":")
     except ValueError:
         return False
-    return secrets.compare_digest(given, password.encode())
+    return secrets.compare_digest(given, os.fsencode(password))

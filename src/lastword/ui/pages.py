@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from lastword.cleaner.metrics import as_prometheus
 from lastword.cleaner.overview import TopicOverview
 from lastword.config import LONG_MAX
-from lastword.ui.api import account_of
+from lastword.ui.known import account_of
 from lastword.ui.parts import Ui
 from lastword.ui.render import PageNumber, paged, rendered
 
@@ -101,7 +101,7 @@ def pass_page(
     request: Request, ui: Ui, pass_id: Annotated[int, Path(ge=1, le=LONG_MAX)]
 ) -> Response:
     """A pass: what it read, wrote and removed, and why."""
-    account = account_of(ui, pass_id)
+    account = account_of(ui.store.base, pass_id)
     return rendered(request, "pass.html", done=account.done, files=account.files)
 
 

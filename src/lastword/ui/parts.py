@@ -17,6 +17,7 @@ from lastword.topic import Topic
 from lastword.ui.cleanings import Cleanings
 from lastword.ui.counts import Counts
 from lastword.ui.guard import Access
+from lastword.ui.scans import Scans
 from lastword.ui.scenes import Scenes
 from lastword.ui.watch import Watch
 
@@ -31,6 +32,7 @@ class Parts:
     store: Store
     access: Access
     watch: Watch
+    scans: Scans
     counts: Counts
     cleanings: Cleanings
     scenes: Scenes
@@ -61,8 +63,11 @@ def record_at(topic: Topic, partition: int, offset: int) -> Record:
     """The record at that offset, or an answer that there is none."""
     found = next(iter(topic.read(partition, offset, limit=1)), None)
     if found is None or found.offset != offset:
-        where = f"{topic.name}-{partition}"
-        raise HTTPException(404, f"{where} has no record at offset {offset}: a pass has removed it")
+        _, log_end = topic.offsets()[partition]
+        why = "a pass has removed it" if offset < log_end else "it is log end"
+        raise HTTPException(
+            404, f"{topic.name}-{partition} has no record at offset {offset}: {why}"
+        )
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -12,11 +14,12 @@ from pydantic import BeforeValidator
 from starlette.responses import HTMLResponse, Response
 
 from lastword.errors import OffsetOutOfRangeError, UnknownTopicError
+from lastword.log.latest import LastRecords, Latest, moment_of
 from lastword.model import Record
 from lastword.topic import Topic
-from lastword.ui.parts import ATopic, Offset, PartitionNumber, record_at
+from lastword.ui.parts import ATopic, Offset, PartitionNumber, Parts, Ui, record_at
 from lastword.ui.render import rendered
-from lastword.ui.values import As
+from lastword.ui.values import As, Shown, shown
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -41,9 +44,18 @@ class Wanted:
         return "?" + urlencode({k: v for k, v in asked.items() if v not in (None, "")})
 
 
+@dataclass(frozen=True)
+class Row:
+    """A record in a list, with what is shown of its value; the value itself may be large."""
+
+    record: Record
+    value: Shown
+
+
 @router.get("/topics/{topic}/records")
 def records_page(
     request: Request,
+    ui: Ui,
     topic: ATopic,
     view: str = "log",
     partition: PartitionNumber = 0,
@@ -56,13 +68,13 @@ def records_page(
     """Records: a partition from an offset, the latest view, or a key and its history."""
     bounds = topic.offsets()
     wanted = Wanted(view, partition, start, key, how)
-    problem, found, history = "", [], None
+    problem, found, history, before = "", [], None, None
     try:
         if view == "key":
-            history = topic.history(_as_key(key)) if key else None
-            found = list(history or ())
+            history = topic.history(_as_key(key), _MOST_VERSIONS + 1) if key else None
+            found = [_row(record, how) for record in history or ()]
         else:
-            found = _page_of(topic, wanted, bounds)
+            found, before = _page_of(ui, topic, wanted, bounds)
     except OffsetOutOfRangeError as error:
         problem = str(error)
     more = len(found) > _RECORDS_A_PAGE and view != "key"
@@ -75,7 +87,8 @@ def records_page(
         hows=list(As),
         records=found[: _MOST_VERSIONS if view == "key" else _RECORDS_A_PAGE],
         history=history,
-        next_offset=found[_RECORDS_A_PAGE].offset if more else None,
+        before=before,
+        next_offset=found[_RECORDS_A_PAGE].record.offset if more else None,
         problem=problem,
     )
 
@@ -100,19 +113,49 @@ def record_page(
     )
 
 
-def _page_of(topic: Topic, wanted: Wanted, bounds: dict[int, tuple[int, int]]) -> list[Record]:
-    """A page of records, and one more if there is one."""
+def _page_of(
+    ui: Parts, topic: Topic, wanted: Wanted, bounds: dict[int, tuple[int, int]]
+) -> tuple[list[Row], int | None]:
+    """A page of records, and one more if there is one; and where the page before begins, if known."""
     if wanted.partition not in bounds:
         raise UnknownTopicError(topic.name, wanted.partition)
-    if wanted.view != "latest":
-        return list(topic.read(wanted.partition, wanted.start, limit=_RECORDS_A_PAGE + 1))
-    found: list[Record] = []
-    for record in topic.latest(wanted.partition):
-        if (record.offset or 0) >= (wanted.start or 0):
-            found.append(record)
-        if len(found) > _RECORDS_A_PAGE:
-            break
-    return found
+    first, _ = bounds[wanted.partition]
+    if wanted.view == "latest":
+        with ui.scans.one():
+            found = islice(_latest(ui, topic, wanted), _RECORDS_A_PAGE + 1)
+            return [_row(record, wanted.how) for record in found], None
+    read = topic.read(wanted.partition, wanted.start, limit=_RECORDS_A_PAGE + 1)
+    rows = [_row(record, wanted.how) for record in read]
+    return rows, _page_before(topic, wanted.partition, first, wanted.start or 0)
+
+
+def _row(record: Record, how: As) -> Row:
+    value = record.value
+    assert not isinstance(value, str)  # records that were read have bytes
+    return Row(record._replace(value=None), shown(value, how))
+
+
+def _latest(ui: Parts, topic: Topic, wanted: Wanted) -> Iterator[Record]:
+    """The records of the latest view that are in a partition, from an offset on."""
+    row, start = topic.row, wanted.start or 0
+    if row.is_scattered:  # what counts is decided among all partitions
+        found: LastRecords = topic.latest()
+    else:
+        since = {wanted.partition: start}
+        found = Latest(ui.store.base, moment_of(ui.store.base, row, [wanted.partition], since))
+    return (r for r in found if r.partition == wanted.partition and (r.offset or 0) >= start)
+
+
+def _page_before(topic: Topic, partition: int, first: int, start: int) -> int | None:
+    """Where the page before this one begins. Offsets have gaps, so it is looked for ever further back."""
+    span = _RECORDS_A_PAGE
+    while start > first:
+        begin = max(first, start - span)
+        offsets = topic.read(partition, begin, start, columns=["offset"]).to_arrow()["offset"]
+        if len(offsets) >= _RECORDS_A_PAGE or begin == first:
+            return int(offsets[-_RECORDS_A_PAGE:][0].as_py()) if len(offsets) else None
+        span *= 2
+    return None
 
 
 def _as_key(text: str) -> bytes:

@@ -9,11 +9,12 @@ from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from lastword import __version__
 from lastword.ui.values import key_text, one_line, shown, spelled
-from lastword.words import in_bytes, in_duration, in_time
+from lastword.words import counted, in_bytes, in_duration, in_time, setting_in_words
 
 HERE = Path(__file__).parent
 
@@ -28,13 +29,15 @@ _environment.filters |= {
     "in_bytes": in_bytes,
     "in_time": in_time,
     "in_duration": in_duration,
+    "setting_in_words": setting_in_words,
     "shown": shown,
     "key_text": key_text,
     "one_line": one_line,
     "spelled": spelled,
+    "counted": counted,
     "number": lambda value: f"{value:,}",
     "percent": lambda ratio: f"{100 * ratio:.0f} %",
-    "x": lambda position: f"{position:.3f}%",
+    "x": lambda position: Markup(f"{position:.3f}%"),  # of which a picture has thousands
 }
 
 

@@ -34,7 +34,11 @@ MOST_CHARS = 20  # of a key or a value
 MOST_ADVANCE_MS = 366 * 86_400_000
 OVER = "this scene is over; begin a new one"
 _TOPIC = "scene"
-_SETTINGS = {"min.cleanable.dirty.ratio": 0.1, "delete.retention.ms": 3_600_000}
+_SETTINGS = {
+    "min.cleanable.dirty.ratio": 0.1,
+    "delete.retention.ms": 3_600_000,
+    "file.delete.delay.ms": 0,
+}
 # Kafka's own example, in two segments and an active one.
 _FIRST_LOG = (
     (("K1", "V1"), ("K2", "V2"), ("K1", "V3"), ("K1", "V4")),
@@ -105,6 +109,8 @@ class Scene:
         self._cleaner.__enter__()
         self._work: Work | None = None
         self._plan: Clean | None = None
+        self._verdicts: dict[int, Verdict] = {}  # by offset
+        self._offset_map: dict[str, int] = {}
         self._phase, self._message = Phase.IDLE, "Send records, then let the cleaner look."
         self._lock = threading.Lock()
         self._is_over = False
@@ -133,13 +139,13 @@ class Scene:
                 )
             (place,) = self._topic.append([(key, value)]).ranges
             what = f"a tombstone of {key}" if value is None else f"{key} = {value}"
-            self._message = f"Appended {what} at offset {place.base_offset}."
+            self._said(f"Appended {what} at offset {place.base_offset}.")
             return self._state()
 
     def roll(self) -> SceneState:
         with self._playing():
             rolled = self._topic.roll()
-            self._message = (
+            self._said(
                 "The active segment is closed; what comes next opens a new one."
                 if rolled
                 else "The active segment is empty: there is nothing to roll."
@@ -149,7 +155,7 @@ class Scene:
     def advance(self, ms: int) -> SceneState:
         with self._playing():
             self._clock.advance(ms)
-            self._message = f"It is {in_time(self._clock())} now."
+            self._said(f"It is {in_time(self._clock())} now.")
             return self._state()
 
     def step(self) -> SceneState:
@@ -165,6 +171,12 @@ class Scene:
                 case Phase.SWEPT:
                     self._commit()
             return self._state()
+
+    def _said(self, message: str) -> None:
+        """What the visitor did; a pass that was done before is then over."""
+        self._message = message
+        if self._phase is Phase.COMMITTED:
+            self._phase = Phase.IDLE
 
     @contextmanager
     def _playing(self) -> Iterator[None]:
@@ -196,6 +208,9 @@ class Scene:
             self._over("The log is no longer as it was planned; the cleaner looks again.")
             return
         self._cleaner.mark([self._work])
+        self._verdicts = {v.offset: v for v in verdicts(self._store.base, self._plan)}
+        last = last_offsets(self._store.base, self._plan)
+        self._offset_map = {key.decode(): offset for key, offset in last.items()}
         dead = sum(sum(m.removed.values()) for m in self._work.marks.files.values())
         self._phase = Phase.MARKED
         self._message = (
@@ -220,6 +235,7 @@ class Scene:
         if done.error:
             self._over(f"Nothing was changed: {done.error}")
             return
+        self._store.gc()
         removed = ", ".join(f"{n} {reason}" for reason, n in done.removed.items() if n)
         self._over(
             f"Commit: the files were swapped in one transaction. {done.records_in} → "
@@ -230,17 +246,13 @@ class Scene:
     def _over(self, message: str, phase: Phase = Phase.IDLE) -> None:
         self._cleaner.release()
         self._plan = self._work = None
+        self._verdicts, self._offset_map = {}, {}
         self._phase, self._message = phase, message
 
     def _state(self) -> SceneState:
         base, row = self._store.base, self._topic.row
         (decision,) = decisions_for(base, [row], Asked())
         partition, now_ms = decision.state.row, self._clock()
-        found: dict[int, Verdict] = {}
-        entries: dict[bytes, int] = {}
-        if self._plan is not None and self._phase in (Phase.MARKED, Phase.SWEPT):
-            found = {v.offset: v for v in verdicts(base, self._plan)}
-            entries = last_offsets(base, self._plan)
         done = self._store.passes(_TOPIC)
         latest = self._topic.latest().to_dict()
         return SceneState(
@@ -249,13 +261,13 @@ class Scene:
             clock=in_time(now_ms),
             phase=self._phase,
             message=self._message,
-            records=tuple(_shown(r, decision, found, now_ms) for r in self._topic.read(0)),
+            records=tuple(_shown(r, decision, self._verdicts, now_ms) for r in self._topic.read(0)),
             log_start=partition.log_start,
             delete_retention_point=delete_retention_point(decision, now_ms),
             first_dirty=partition.first_dirty,
             log_end=partition.log_end,
             why=self._topic.why().partitions[0].sentences,
-            offset_map={key.decode(): offset for key, offset in entries.items()},
+            offset_map=self._offset_map,
             survivors=self._survivors(),
             latest={key.decode(): value.decode() for key, value in latest.items()},
             removed={r: sum(p.removed.get(r, 0) for p in done) for r in ("obsolete", "tombstone")},

@@ -50,15 +50,18 @@ def serve(
     server.run(sockets=[listener])
 
 
-def open_browser(address: str, folder: str) -> None:
-    """By a file that leads there, for the token must not stand on a command line, where all see it.
+def open_browser(address: str, folder: str | None) -> None:
+    """Open it; with a folder, by a private file in it that leads there.
 
-    In a thread: some browsers do not return before they are closed.
+    A token must not stand on a command line, where all see it. In a thread: some browsers do not
+    return before they are closed.
     """
-    door = Path(folder) / "lastword.html"
-    door.touch(mode=0o600)
-    door.write_text(f'<meta http-equiv="refresh" content="0; url={escape(address)}">')
-    threading.Thread(target=webbrowser.open, args=(door.as_uri(),), daemon=True).start()
+    if folder is not None:
+        door = Path(folder) / "lastword.html"
+        door.touch(mode=0o600)
+        door.write_text(f'<meta http-equiv="refresh" content="0; url={escape(address)}">')
+        address = door.as_uri()
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 class _Server(uvicorn.Server):

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from lastword.catalog import queries
-from lastword.cleaner.choose import Asked, decisions_for
-from lastword.cleaner.overview import topic_overview
+from lastword.cleaner.choose import Asked, decisions_about, states_of
 from lastword.cleaner.plan import Decision
+from lastword.cleaner.why import comes_first, why
 from lastword.model import LogFile, Segment
 from lastword.topic import Topic
 from lastword.ui.anatomy import Picture, Scale, picture, section_of
-from lastword.ui.api import growth_from, last_done
+from lastword.ui.known import growth_of, overview_of
 from lastword.ui.parts import ATopic, Offset, PartitionNumber, Parts, Ui
 from lastword.ui.render import PageNumber, paged, rendered
 
@@ -61,13 +61,17 @@ def topic_page(
     segment: Offset | None = None,
 ) -> Response:
     """A topic."""
-    row = topic.row
-    decisions = decisions_for(ui.store.base, [row], Asked(retry=False))
-    why = {p.partition: p.sentences for p in topic.why().partitions}
+    row, base, asked = topic.row, ui.store.base, Asked(retry=False)
+    states = states_of(base, [row])
+    decisions = decisions_about(base, states, asked)
+    would = decisions_about(base, states, asked, as_if=True)
+    before = comes_first(base, row, states, asked)
+    told = why(row.name, would, base.clock(), before).partitions
+    sentences = {p.partition: p.sentences for p in told}
     shown = paged(decisions, page, _PARTITIONS_A_PAGE)
     chosen = Chosen(partition, segment)
     passes = ui.store.passes(topic.name, limit=_PASSES_SHOWN)
-    seen = topic_overview(row, decisions, last_done(passes))
+    seen = overview_of(base, row, list(zip(states, would, strict=True)))
     return rendered(
         request,
         "topic.html",
@@ -76,10 +80,10 @@ def topic_page(
         seen=seen,
         exact_keys=ui.counts.known_keys(seen),
         views=[
-            _view(ui, topic, d, scale, why.get(d.state.row.partition, ()), chosen)
+            _view(ui, topic, d, scale, sentences.get(d.state.row.partition, ()), chosen)
             for d in shown.items
         ],
-        growth=growth_from(ui, topic, decisions),
+        growth=growth_of(base, row, states),
         passes=passes,
         scale=scale,
         shown=shown,
@@ -94,7 +98,7 @@ def _view(
     sentences: tuple[str, ...],
     chosen: Chosen,
 ) -> PartitionView:
-    counted = ui.counts.known_survivors(decision.state.row)
+    counted = ui.counts.known_survivors(decision.state)
     survivors = counted.segments if counted else None
     drawn = picture(decision, ui.store.base.clock(), scale, survivors)
     view = PartitionView(decision, drawn, sentences, survivors is not None)

@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 MOST_CHARS = 600  # of a value in a list
-_MOST_JSON = 1 << 16  # bytes; what is larger is shown as text
+_MOST_JSON = (
+    1 << 16
+)  # bytes; what is larger is shown as text, but for a record on a page of its own
 _DEEPEST = 50
-# Control characters, those that have no width, and those that turn the direction of text around.
+# Control characters, those that have no width or no ink, and those that turn the direction of text around.
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
@@ -46,9 +50,9 @@ def shown(value: bytes | None, how: As = As.AUTO, most: int = MOST_CHARS) -> Sho
         return Shown("null", "null", 0)
     if not value:
         return Shown("empty", "", 0)
-    if how in (As.AUTO, As.JSON) and (pretty := _json(value)) is not None:
+    if how in (As.AUTO, As.JSON) and (pretty := _json(value, most)) is not None:
         return _cut("json", pretty, value, most)
-    if how is not As.HEX and (text := _text(value, is_sure=how is As.TEXT)) is not None:
+    if how is not As.HEX and (text := _text(value, most, is_sure=how is As.TEXT)) is not None:
         return _cut("text", text, value, most)
     lines = most // 16 + 1
     return _cut("hex", _hex(value[: 16 * lines]), value, most, is_cut=len(value) > 16 * lines)
@@ -81,9 +85,9 @@ def _cut(kind: str, text: str, value: bytes, most: int, *, is_cut: bool = False)
     return Shown(kind, spelled(text), len(value), is_cut)
 
 
-def _json(value: bytes) -> str | None:
+def _json(value: bytes, most: int) -> str | None:
     """The JSON on lines of its own; None if it is none, is large or deep, or a mere word or number."""
-    if len(value) > _MOST_JSON or value.lstrip()[:1] not in (b"{", b"["):
+    if len(value) > max(_MOST_JSON, most) or value.lstrip()[:1] not in (b"{", b"["):
         return None
     try:
         text = value.decode()
@@ -112,11 +116,14 @@ def _indented(text: str) -> str | None:
     return "".join(parts)
 
 
-def _text(value: bytes, *, is_sure: bool) -> str | None:
+def _text(value: bytes, most: int, *, is_sure: bool) -> str | None:
+    """The beginning as text, a bit more than what is shown of it; None if it is none."""
+    beginning = value[: 4 * most + 4]  # no character has more than four bytes
     if is_sure:
-        return value.decode(errors="backslashreplace")
+        return beginning.decode(errors="backslashreplace")
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        text = value.decode()
+        text = decoder.decode(beginning, final=len(beginning) == len(value))
     except UnicodeDecodeError:
         return None
     return None if "\x00" in text else text

@@ -15,6 +15,7 @@ from lastword.foundation import Foundation
 
 _FRESH_S = 2.0
 _REST = 5  # times as long as it took, nothing is done
+_OLD_S = 60.0  # nobody has looked for long: who looks now had better wait
 _QUICK_S = 0.05  # what takes no longer is made for every visitor
 
 
@@ -31,7 +32,8 @@ class Watch:
     def seen(self) -> Overview:
         """The overview, at once if there is one."""
         seen = self._seen
-        if seen is None or self._took_s < _QUICK_S or self._began_s < self._wanted_s:
+        is_quick, is_old = self._took_s < _QUICK_S, self._age_s() > max(_OLD_S, 2 * self._rest_s())
+        if seen is None or is_quick or is_old or self._began_s < self._wanted_s:
             return self._make()
         if not self._is_fresh() and not self._making.locked():
             self.begin()
@@ -51,8 +53,13 @@ class Watch:
         self._wanted_s = time.monotonic()
 
     def _is_fresh(self) -> bool:
-        is_new = time.monotonic() - self._began_s <= max(_FRESH_S, _REST * self._took_s)
-        return is_new and self._began_s >= self._wanted_s
+        return self._age_s() <= self._rest_s() and self._began_s >= self._wanted_s
+
+    def _age_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _rest_s(self) -> float:
+        return max(_FRESH_S, _REST * self._took_s)
 
     def _make(self) -> Overview:
         asked_s = time.monotonic()

@@ -89,9 +89,11 @@ function showTimes(within = document) {
 // Fetch this page again, and put the live parts that differ in the place of the old ones. What has the
 // focus keeps it, and what was scrolled stays where it is; where somebody types, nothing changes.
 const was = new Map($$("[data-live]").map((part) => [part.id, part.innerHTML]));
-let asked = 0;
+let asked = 0, underWay = 0;
 export async function refresh() {
-  const mine = ++asked, answer = await fetch(location.href.split("#")[0]);
+  const mine = ++asked;
+  underWay += 1;
+  const answer = await fetch(location.href.split("#")[0]).finally(() => { underWay -= 1; });
   if (mine !== asked) return; // a later one is under way
   if (!answer.ok) throw new Error(`it answered ${answer.status}`);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -116,7 +118,7 @@ function pathTo(node, root) {
 }
 
 if ($("[data-live]")) {
-  setInterval(() => { if (!document.hidden && !$("dialog[open]")) refresh().catch((error) => tell(`This page could not be refreshed: ${error.message}`)); }, 5000);
+  setInterval(() => { if (!document.hidden && !underWay && !$("dialog[open]")) refresh().catch((error) => tell(`This page could not be refreshed: ${error.message}`)); }, 5000);
 }
 setInterval(() => showTimes(), 10000);
 
@@ -169,7 +171,14 @@ async function changeSetting(form, value) {
 document.addEventListener("input", ({ target }) => {
   const form = target.closest("form[data-settings]"), save = form && $("button:not([data-reset])", form);
   const was = target.matches("select") ? [...target.options].find((o) => o.defaultSelected)?.value : target.defaultValue;
-  if (save) save.hidden = target.value === was;
+  if (!save) return;
+  save.hidden = target.value === was;
+  $(".words", form)?.toggleAttribute("hidden", !save.hidden);
+});
+document.addEventListener("keydown", ({ key, target }) => {
+  if (key !== "Escape" || !target.matches("form[data-settings] input")) return;
+  target.value = target.defaultValue;
+  target.dispatchEvent(new Event("input", { bubbles: true }));
 });
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("form[data-settings]")) return;
@@ -201,6 +210,7 @@ newTopic?.addEventListener("submit", async (event) => {
 
 // Clean: first what it would do, then the doing, watched.
 const number = (value) => value.toLocaleString("en");
+export const counted = (value, one, many = `${one}s`) => `${number(value)} ${value === 1 ? one : many}`;
 function line(text, className = "", href = "") {
   const made = document.createElement("p"), inner = href ? document.createElement("a") : made;
   if (href) { inner.href = href; made.append(inner); }
@@ -209,25 +219,47 @@ function line(text, className = "", href = "") {
   return made;
 }
 
-async function showPlan(topic) {
-  const plan = $("#plan"), now = $("#clean-now"), force = $("#force").checked;
+// What would go is known when mark has read the keys, which is done on demand.
+function outcome(p) {
+  if (!p.removed) return counted(p.records, "record");
+  const gone = Object.entries(p.removed).filter(([, many]) => many);
+  const left = gone.reduce((all, [, many]) => all - many, p.records);
+  return `${number(p.records)} → ${counted(left, "record")}: ${gone.map(([reason, many]) => `${number(many)} ${reason}`).join(", ") || "nothing"} would be removed`;
+}
+
+function countButton(topic) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Count what would be removed";
+  button.addEventListener("click", () => {
+    button.disabled = true;
+    showPlan(topic, true);
+  });
+  return button;
+}
+
+let planned = 0;
+async function showPlan(topic, count = false) {
+  const plan = $("#plan"), now = $("#clean-now"), force = $("#force").checked, mine = ++planned;
   now.disabled = true;
   try {
-    const found = await ask("GET", `/api/topics/${topic}/plan?force=${force}`), due = found.filter((p) => p.is_clean);
+    const found = await ask("GET", `/api/topics/${topic}/plan?force=${force}${count ? "&count=true" : ""}`), due = found.filter((p) => p.is_clean);
+    if (mine !== planned) return; // it was asked for otherwise meanwhile
     const sum = due.reduce((total, p) => total + p.records, 0);
-    plan.replaceChildren(line(`${due.length} of ${found.length} partition(s) would be cleaned; ${number(sum)} records are covered`),
+    plan.replaceChildren(line(`${due.length} of ${counted(found.length, "partition")} would be cleaned; ${counted(sum, "record")} covered`),
       ...found.slice(0, 100).map((p) => line(p.is_clean
-        ? `partition ${p.partition}: would be cleaned (${p.sentence}), ${number(p.records)} records`
+        ? `partition ${p.partition}: would be cleaned (${p.sentence}), ${outcome(p)}`
         : `partition ${p.partition}: would not be cleaned: ${p.sentence}`, p.is_clean ? "" : "faint")));
     now.disabled = !due.length;
+    if (due.length && !count) plan.append(countButton(topic));
   } catch (error) {
-    plan.replaceChildren(line(error.message, "error"));
+    if (mine === planned) plan.replaceChildren(line(error.message, "error"));
   }
 }
 
 async function cleanNow(topic) {
   const plan = $("#plan"), now = $("#clean-now"), began = Date.now();
-  now.disabled = true;
+  now.disabled = $("#force").disabled = true;
   $("#clean-dialog [value='']").focus();
   try {
     let cleaning = await ask("POST", `/api/topics/${topic}/clean`, { force: $("#force").checked });
@@ -242,20 +274,23 @@ async function cleanNow(topic) {
       ...cleaning.passes.filter((p) => !p.error).map((p) => line(`partition ${p.partition}: ${number(p.records_in)} → ${number(p.records_out)} records`, "", `/passes/${p.id}`)),
       ...cleaning.left.map((sentence) => line(sentence, "faint")));
     if (!plan.children.length) plan.replaceChildren(line("nothing was cleaned"));
+    if (!$("#clean-dialog").open) tell(`${topic}: ${plan.textContent}`);
     await refresh();
   } catch (error) {
     plan.replaceChildren(line(error.message, "error"));
   }
+  $("#force").disabled = false;
 }
 
 document.addEventListener("click", ({ target }) => {
+  if (target.id === "unlock") askForToken();
+  if (target.id === "clean-now") cleanNow($("#clean").dataset.topic);
   if (target.id === "clean") {
-    $("#force").checked = false;
     $("#clean-dialog").showModal();
+    if ($("#force").disabled) return; // a cleaning is under way, and shown
+    $("#force").checked = false;
     showPlan(target.dataset.topic);
   }
-  if (target.id === "clean-now") cleanNow($("#clean").dataset.topic);
-  if (target.id === "unlock") askForToken();
 });
 document.addEventListener("change", ({ target }) => { if (target.id === "force") showPlan($("#clean").dataset.topic); });
 

@@ -1,6 +1,6 @@
 // The scene: draws what the server's cleaner did. It decides nothing about records by itself.
 
-import { ask, tell } from "/static/page.js";
+import { ask, counted, tell } from "/static/page.js";
 
 const $ = (selector) => document.querySelector(selector);
 const next = { idle: "Let the cleaner look", planned: "Mark: fill the map", marked: "Sweep: keep the survivors", swept: "Commit: swap the files", committed: "Let the cleaner look" };
@@ -48,6 +48,7 @@ function draw(now) {
   }));
   state = now;
   sessionStorage.setItem("scene", now.id);
+  sessionStorage.setItem("gone", JSON.stringify([...gone.values()]));
   $("#scene").dataset.phase = now.phase;
   $("#scene-message").textContent = now.message;
   $("#scene-clock").textContent = now.clock.replace(/\.\d+Z$/, "Z");
@@ -57,7 +58,7 @@ function draw(now) {
   $("#new-file").replaceChildren(...now.survivors.map((offset) => box(byOffset.get(offset), className(byOffset.get(offset)))));
   rows("#latest", Object.entries(now.latest));
   $("#why").replaceChildren(...now.why.map((sentence) => made("li", "", sentence)));
-  $("#totals").textContent = `log start ${now.log_start} · delete retention point ${now.delete_retention_point} · first dirty ${now.first_dirty} · log end ${now.log_end} · ${now.passes} pass(es), ${now.removed.obsolete} obsolete record(s) and ${now.removed.tombstone} tombstone(s) removed`;
+  $("#totals").textContent = `log start ${now.log_start} · delete retention point ${now.delete_retention_point} · first dirty ${now.first_dirty} · log end ${now.log_end} · ${counted(now.passes, "pass", "passes")}, ${counted(now.removed.obsolete, "obsolete record")} and ${counted(now.removed.tombstone, "tombstone")} removed`;
 }
 
 // Mark, as it went: the dirty section is read newest first; a key that the map does not know goes in.
@@ -93,8 +94,13 @@ function act(name, body = {}) {
 
 async function play(name, body) {
   try {
-    const before = state ? state.phase : "idle";
-    const now = await ask("POST", name ? `/api/scene/${state.id}/${name}` : "/api/scene", body);
+    const before = state ? state.phase : "idle", isNew = !name || !state;
+    const now = await ask("POST", isNew ? "/api/scene" : `/api/scene/${state.id}/${name}`, isNew ? {} : body);
+    if (isNew) {
+      state = null;
+      gone = new Map();
+      nextValue(now);
+    }
     draw(now);
     if (before === "planned" && now.phase === "marked") await showReading(now);
     else showMap(now);
@@ -105,8 +111,6 @@ async function play(name, body) {
 }
 
 function begin() {
-  state = null;
-  gone = new Map();
   return act("");
 }
 
@@ -114,12 +118,19 @@ function begin() {
 async function resume() {
   const answer = await fetch(`/api/scene/${sessionStorage.getItem("scene")}`);
   if (!answer.ok) return begin();
-  draw(await answer.json());
+  const now = await answer.json();
+  gone = new Map(JSON.parse(sessionStorage.getItem("gone") || "[]").map((record) => [record.offset, record]));
+  draw(now);
+  nextValue(now);
   showMap(state);
   $("#scene").setAttribute("aria-busy", "false");
 }
 
-let sent = 12;
+let sent = 0;
+function nextValue(now) {
+  sent = now.log_end + 1;
+  $("#send").elements.value.value = `V${sent}`;
+}
 $("#send").addEventListener("submit", (event) => {
   event.preventDefault();
   const fields = event.target.elements;
