@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +119,33 @@ def test_alerts_and_dashboard_speak_of_metrics_that_there_are(local: Store) -> N
     told = (ROOT / "docs/operations.md").read_text()
     for alert in yaml.safe_load(rules)["groups"][0]["rules"]:
         assert alert["alert"] in told
+
+
+@pytest.fixture
+def promtool() -> str:
+    """Prometheus's own."""
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("no promtool here; it is in Debian's package prometheus")
+    return found
+
+
+def test_alerts_fire_when_they_should_and_else_not(promtool: str) -> None:
+    rules = ROOT / "docs/monitoring"
+    done = subprocess.run([promtool, "test", "rules", "alerts.test.yml"], cwd=rules, capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    tried = yaml.safe_load((rules / "alerts.test.yml").read_text())["tests"]
+    alerts = yaml.safe_load((rules / "alerts.yml").read_text())["groups"][0]["rules"]
+    assert {t["alertname"] for test in tried for t in test["alert_rule_test"]} == {
+        alert["alert"] for alert in alerts
+    }
+
+
+def test_metrics_are_what_prometheus_reads(promtool: str, local: Store) -> None:
+    local.create_topic("t").append([("a", "1"), ("a", "2")])
+    local.clean(force=True, runner=InProcess())
+    text = as_prometheus(overview(local.base), PassTotals().count(local.base.catalog))
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)  # fmt: skip
+    names = {line.split()[0] for line in (done.stdout + done.stderr).splitlines()}
+    kafkas = {"dead_worker_count", "time_since_last_run_ms", "uncleanable_partitions_count"}
+    assert names == {f"lastword_{name}" for name in kafkas}  # whose names are Kafka's
