@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,6 +32,8 @@ from lastword.passes import FileChange, Horizon, PartitionState, Pass
 CLAIM_MS = 60_000  # a lease: renewed while the pass runs, free again when the cleaner is dead
 _FIRST_RETRY_MS, _LAST_RETRY_MS = 30_000, 3_600_000
 _FORGET_CLEANERS_MS = 7 * 86_400_000
+_FACTS = tuple(f.name for f in fields(Pass) if f.name not in ("topic", "jobs"))
+_OF_A_PASS = attrgetter(*_FACTS)
 
 
 def states(
@@ -240,8 +243,8 @@ def last_round(catalog: Catalog) -> list[Pass]:
 
 
 def _pass(row: Row[Any]) -> Pass:
-    stored = {f.name: getattr(row, f.name) for f in fields(Pass) if f.name != "topic"}
-    return replace(Pass(topic=row.name, **stored), jobs=tuple(row.jobs))
+    stored = dict(zip(_FACTS, _OF_A_PASS(row), strict=True))
+    return Pass(topic=row.name, jobs=tuple(row.jobs), **stored)
 
 
 def _horizons(tx: Connection, topic_ids: list[int]) -> dict[tuple[int, int], list[Horizon]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,6 +26,10 @@ from lastword.errors import InvalidArgumentError, UnknownTopicError
 from lastword.model import FileFacts, LogFile, PartitionRow, Segment, Source, TopicRow
 
 _MOST_CONDITIONS = 200  # in one statement
+
+_OF_A_PARTITION = attrgetter(*(f.name for f in fields(PartitionRow)))
+_FACTS = tuple(f.name for f in fields(FileFacts) if f.name != "last_delta")
+_OF_A_FILE = attrgetter(*_FACTS)
 
 LIVE = file.c.retired_commit.is_(None)
 
@@ -274,7 +279,7 @@ def deletable(catalog: Catalog, now_ms: int) -> list[tuple[str, int]]:
 
 
 def partition_row(row: Row[Any]) -> PartitionRow:
-    return PartitionRow(**{f.name: getattr(row, f.name) for f in fields(PartitionRow)})
+    return PartitionRow(*_OF_A_PARTITION(row))
 
 
 def _source(stored: Mapping[str, str] | None) -> Source | None:
@@ -282,7 +287,7 @@ def _source(stored: Mapping[str, str] | None) -> Source | None:
 
 
 def log_file(row: Row[Any], of: TopicRow) -> LogFile:
-    stored = {f.name: getattr(row, f.name) for f in fields(FileFacts) if f.name != "last_delta"}
+    stored = dict(zip(_FACTS, _OF_A_FILE(row), strict=True))
     return LogFile(
         topic=of.name,
         partition=row.partition,
