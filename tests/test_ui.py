@@ -10,6 +10,7 @@ import re
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -1027,6 +1028,27 @@ class TestWatch:
         go_on.set()
         assert [t.name for t in watch.seen().topics] == ["mine"]
         assert [t.name for t in watch.fresh().topics] == ["mine"]
+
+    @pytest.mark.parametrize("how", [Watch.seen, Watch.fresh])
+    def test_the_first_visitor_waits_for_the_one_that_is_being_made(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch, how: Callable[[Watch], Overview]
+    ) -> None:
+        made, began, go_on = [], threading.Event(), threading.Event()
+
+        def slow(base: Foundation) -> Overview:
+            made.append(overview(base))
+            began.set()
+            go_on.wait(10)
+            return made[-1]
+
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        monkeypatch.setattr("lastword.ui.watch.overview", slow)
+        watch = Watch(local.base)
+        watch.begin()
+        began.wait(10)
+        threading.Timer(0.1, go_on.set).start()
+        assert how(watch) is made[0]
+        assert len(made) == 1
 
     def test_what_takes_long_is_made_behind_the_scenes(
         self, local: Store, monkeypatch: pytest.MonkeyPatch

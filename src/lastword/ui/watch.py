@@ -32,9 +32,11 @@ class Watch:
     def seen(self) -> Overview:
         """The overview, at once if there is one."""
         seen = self._seen
-        is_quick, is_old = self._took_s < _QUICK_S, self._age_s() > max(_OLD_S, 2 * self._rest_s())
-        if seen is None or is_quick or is_old or self._began_s < self._wanted_s:
-            return self._make()
+        if seen is not None and self._took_s < _QUICK_S:
+            return self._make(time.monotonic())
+        is_old = self._age_s() > max(_OLD_S, 2 * self._rest_s())
+        if seen is None or is_old or self._began_s < self._wanted_s:
+            return self._make(self._since_s())
         if not self._is_fresh() and not self._making.locked():
             self.begin()
         return seen
@@ -42,7 +44,7 @@ class Watch:
     def fresh(self) -> Overview:
         """The overview, made anew if it is older than it would be with somebody looking."""
         seen = self._seen
-        return seen if seen is not None and self._is_fresh() else self._make()
+        return seen if seen is not None and self._is_fresh() else self._make(self._since_s())
 
     def begin(self) -> None:
         """Make one behind the scenes; at the start, so that the first visitor need not wait."""
@@ -53,7 +55,13 @@ class Watch:
         self._wanted_s = time.monotonic()
 
     def _is_fresh(self) -> bool:
-        return self._age_s() <= self._rest_s() and self._began_s >= self._wanted_s
+        return self._began_s >= self._since_s()
+
+    def _since_s(self) -> float:
+        """What was begun before is not fresh; as long as there is none, the first will do."""
+        if self._seen is None:
+            return self._wanted_s
+        return max(self._wanted_s, time.monotonic() - self._rest_s())
 
     def _age_s(self) -> float:
         return time.monotonic() - self._began_s
@@ -61,10 +69,10 @@ class Watch:
     def _rest_s(self) -> float:
         return max(_FRESH_S, _REST * self._took_s)
 
-    def _make(self) -> Overview:
-        asked_s = time.monotonic()
+    def _make(self, since_s: float) -> Overview:
+        """One that was begun since then: the last, the one that is being made now, or another."""
         with self._making:
-            if self._seen is None or self._began_s < asked_s:
+            if self._seen is None or self._began_s < since_s:
                 began_s = time.monotonic()
                 self._seen = overview(self._base)
                 self._took_s = time.monotonic() - began_s
@@ -73,6 +81,6 @@ class Watch:
 
     def _make_quietly(self) -> None:
         try:
-            self._make()
+            self._make(self._since_s())
         except LastwordError:
             self._seen = None  # who looks next waits, and is told
