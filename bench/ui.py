@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
-from threading import Thread
-
-import uvicorn
 
 import lastword
 from lastword.catalog import schema
 from lastword.clock import system_clock
 from lastword.store import Store
-from lastword.testing import InProcess
-from lastword.ui.app import make_app
-from lastword.ui.guard import Access
 
 TOPICS, PARTITIONS, FILES = 1_000, 4, 100_000
 _LARGE = 20_000  # of these files are one topic's
@@ -39,41 +35,40 @@ def ui(folder: Path) -> dict[str, str]:
     """Pages of 1,000 topics, 4,000 partitions, 100,000 files and 80,000 passes: median, worst of 21."""
     with lastword.open(folder / "store") as store:
         _fill(store)
-        app = make_app(store, Access(), lambda _: InProcess())
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
-        Thread(target=server.run, daemon=True).start()
-        while not server.started:
-            time.sleep(0.01)
-        address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        began = time.perf_counter()
-        _get(f"{address}/")
-        first_s = time.perf_counter() - began
-        began = time.perf_counter()
-        _get(f"{address}/metrics")
+    words = ("ui", "--port", "0", "--no-browser", "--read-only", "--store", str(folder / "store"))
+    command = [sys.executable, "-m", "lastword", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as page:
+        assert page.stdout is not None
+        address = page.stdout.readline().strip().rstrip("/")
         found = {
-            "the first look": f"{1000 * first_s:.0f} ms",
-            "metrics, the first time": f"{1000 * (time.perf_counter() - began):.0f} ms",
+            "the first look": f"{_took_ms(address):.0f} ms",
+            "metrics, the first time": f"{_took_ms(f'{address}/metrics'):.0f} ms",
         }
         for name, path in _PAGES.items():
             found[name] = _measured(address + path)
-        server.should_exit = True
+        page.terminate()
     return found
 
 
 def _measured(url: str) -> str:
-    times, size = [], 0
+    times = []
     for _ in range(_ASKED):
         time.sleep(0.15)  # as visitors do: the overview is made anew meanwhile
-        began = time.perf_counter()
-        size = _get(url)
-        times.append(1000 * (time.perf_counter() - began))
+        times.append(_took_ms(url))
     times.sort()
+    size = len(_get(url))
     return f"{times[len(times) // 2]:.0f} ms, {times[-1]:.0f} ms at the worst, {size / 1000:.0f} kB"
 
 
-def _get(url: str) -> int:
+def _took_ms(url: str) -> float:
+    began = time.perf_counter()
+    _get(url)
+    return 1000 * (time.perf_counter() - began)
+
+
+def _get(url: str) -> bytes:
     with urllib.request.urlopen(url) as answer:
-        return len(answer.read())
+        return bytes(answer.read())
 
 
 def _fill(store: Store) -> None:
