@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import threading
 from contextlib import closing
@@ -493,6 +494,22 @@ class TestOpening:
                 ask()
         path.with_name("elsewhere.db").rename(path)
         topic.append([("a", "1")])
+
+    def test_no_catalog_is_made_in_the_place_of_one_that_is_gone(self, local: Store) -> None:
+        """Not even by a connection that is new to the pool."""
+        path = Path(local.url) / "catalog.db"
+        with local.base.catalog.read():  # the pool's only connection
+            path.rename(path.with_name("elsewhere.db"))
+            with pytest.raises(CatalogError, match="was moved, deleted or replaced"):
+                local.topics()
+        assert not path.exists()
+
+    def test_a_server_that_does_not_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("lastword.catalog.engine._CONNECT_TIMEOUT_S", "2")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/db?data_root=/nowhere"
+            with pytest.raises(CatalogError, match="timeout"):
+                lastword.open(url)
 
     def test_opened_by_many_at_once(self, catalog_url: str) -> None:
         barrier = threading.Barrier(8)

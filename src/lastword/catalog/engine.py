@@ -27,6 +27,7 @@ from lastword.errors import CatalogError, CatalogVersionError, NotAStoreError
 
 _BUSY_TIMEOUT_MS = 60_000
 _POOL_TIMEOUT_S = 180  # longer: who waits for a connection waits for those who wait for the lock
+_CONNECT_TIMEOUT_S = "10"  # to a server that does not answer
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,18 @@ def open_sqlite(path: str, address: str) -> Catalog:
     url = URL.create("sqlite", database=path)
     engine = sa.create_engine(url, hide_parameters=True, pool_timeout=_POOL_TIMEOUT_S)
 
+    opened: set[int] = set()  # what the file is known by, as long as it stays where it is
+
+    def check_place() -> None:
+        if opened and _inode(path) not in opened:
+            raise CatalogError(
+                address, f"{path} was moved, deleted or replaced; open the store anew"
+            )
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(*_: object) -> None:
+        check_place()  # before SQLite makes a new file in the place of one that is gone
+
     @event.listens_for(engine, "connect")
     def _connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
@@ -121,15 +134,10 @@ def open_sqlite(path: str, address: str) -> Catalog:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
 
-    opened: set[int] = set()  # what the file is known by, as long as it stays where it is
-
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         opened.update([_inode(path)] if not opened else [])
-        if _inode(path) not in opened:
-            raise CatalogError(
-                address, f"{path} was moved, deleted or replaced; open the store anew"
-            )
+        check_place()
         writes = connection.get_execution_options().get("lastword_write")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -146,6 +154,8 @@ def _inode(path: str) -> int:
 def open_postgres(url: URL, pg_schema: str, address: str) -> Catalog:
     """The catalog in this schema of a Postgres database."""
     options = f"{url.query.get('options', '')} -csearch_path={pg_schema}".strip()
+    if "connect_timeout" not in url.query:
+        url = url.update_query_dict({"connect_timeout": _CONNECT_TIMEOUT_S})
     url = url.set(drivername="postgresql+psycopg").update_query_dict({"options": options})
     engine = sa.create_engine(
         url, hide_parameters=True, pool_pre_ping=True, pool_timeout=_POOL_TIMEOUT_S
