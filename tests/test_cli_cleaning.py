@@ -18,6 +18,7 @@ import lastword
 from lastword.errors import PolicyViolationError, UnknownTopicError
 from tests.commands import Lastword
 from tests.notation import live_paths, shown, write
+from tests.waiting import until
 
 LOG = "a\t1\nb\t2\na\t3\nb\tNULL\nc\t4\n"
 
@@ -149,11 +150,8 @@ class TestService:
         return subprocess.Popen(words, stderr=errors, start_new_session=True)
 
     def wait_for_passes(self, folder: Path, count: int) -> None:
-        deadline = time.monotonic() + 90
         with lastword.open(folder) as store:
-            while len(store.passes()) < count:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            until(lambda: len(store.passes()) >= count)
 
     def test_log_lines_and_sigterm(self, folder: Path) -> None:
         service = self.started(folder)
@@ -226,10 +224,7 @@ class TestService:
             store.alter({"log.cleaner.io.max.bytes.per.second": 10})
             words = [sys.executable, "-m", "lastword", "clean", "--store", str(folder)]
             command = subprocess.Popen(words, stderr=subprocess.PIPE, start_new_session=True)
-            deadline = time.monotonic() + 90
-            while store.plan("t")[0].state.row.claim is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            until(lambda: store.plan("t")[0].state.row.claim is not None)
             time.sleep(2)
             command.send_signal(signal.SIGINT)
             command.communicate(timeout=30)

@@ -11,7 +11,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tests.notation import clean, shown, write
 from tests.soak import times
 from tests.spark_door import refused, texts
 from tests.test_cleaner_spark import _workers
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -75,13 +75,6 @@ def streams(spark: SparkSession, url: str, tmp_path: Path) -> Streams:
 
 def values(topic: Topic) -> list[bytes | None]:
     return [r.value for r in topic.read()]  # type: ignore[misc]
-
-
-def until(is_so: Callable[[], bool], seconds: float = 150) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
 
 
 class TestSource:
