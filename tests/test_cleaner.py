@@ -20,7 +20,7 @@ from lastword.cleaner import choose, run
 from lastword.cleaner.choose import Asked
 from lastword.cleaner.mark import mark
 from lastword.cleaner.metrics import MOST_TOPICS, OTHERS, PassTotals, as_prometheus, gauges
-from lastword.cleaner.overview import KeyCount, overview
+from lastword.cleaner.overview import KeyCount, TopicOverview, overview
 from lastword.cleaner.run import Cleaner
 from lastword.cleaner.service import Service, Told
 from lastword.cleaner.sweep import sweep
@@ -991,8 +991,7 @@ class TestService:
         clock.advance(cleaning.CLAIM_MS + 1)
         assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 1
         clock.advance(8 * DAY_MS)
-        self.serve(local, 1, lambda _: None)
-        assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 0
+        assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 0  # it was long ago
 
 
 def test_two_services_share_a_store(store: Store) -> None:
@@ -1086,6 +1085,16 @@ class TestMetrics:
             assert 'lastword_pass_seconds_bucket{le="+Inf"} 1.0' in after
             assert 'lastword_topic_records{topic="t"} 2.0' in after
 
+    def test_a_pass_that_lost_to_others_did_not_fail(self, local: Store) -> None:
+        mine = local.create_topic("mine")
+        write(mine, "a=1 a=2")
+        (lost,) = clean(mine, runner=Interfering("sweep", mine.pause))
+        passes = clean(TestFailures().broken(local))
+        assert [p.outcome for p in (lost, *passes)] == ["abandoned", "failed", "done"]
+        text = self.text(local)
+        for outcome in ("done", "failed", "abandoned"):
+            assert f'lastword_passes_total{{outcome="{outcome}"}} 1.0' in text
+
     def test_many_topics_have_few_series(
         self, local: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -1155,10 +1164,36 @@ class TestOverview:
         seen = {t.name: t for t in overview(local.base).topics}
         assert (seen["quiet"].eligible, seen["quiet"].dirty_ratio) == (1, 1.0)
         assert (seen["quiet"].overdue_ms, seen["quiet"].is_well) == (4_000, False)
-        assert "before that, the active segment, which is old enough" in str(quiet.why())
+        assert "before that, the active segment would be rolled: it is old enough" in str(
+            quiet.why()
+        )
         assert (seen["old"].records, seen["old"].eligible) == (3, 0)
         quiet.pause()
         assert "the active segment, which rolls at" not in str(quiet.why())
+        assert "retention would drop 2 segments, 3 records" in str(old.why())
+        old.pause()
+        assert "retention" not in str(old.why())
+
+    def test_a_cleaner_that_is_switched_off(self, local: Store) -> None:
+        topic = local.create_topic("t")
+        write(topic, "a=1 a=2")
+        assert overview(local.base).is_enabled
+        assert "switched off" not in str(topic.why())
+        local.alter({"log.cleaner.enable": False})
+        assert not overview(local.base).is_enabled
+        assert "the cleaner service is switched off" in str(topic.why())
+
+    def test_what_a_cleaner_is_at_work_on(self, local: Store, clock: ManualClock) -> None:
+        topic = local.create_topic("t", partitions=2)
+        write(topic, "a=1 a=2")
+        seen: list[TopicOverview] = []
+
+        def look() -> None:
+            seen.extend(overview(local.base).topics)
+
+        clean(topic, runner=Interfering("mark", look))
+        assert [(t.at_work, t.eligible) for t in seen] == [(1, 0)]
+        assert [(t.at_work, t.eligible) for t in overview(local.base).topics] == [(0, 0)]
 
     def test_a_failed_pass_is_not_the_last(self, local: Store, clock: ManualClock) -> None:
         topic = local.create_topic("t")

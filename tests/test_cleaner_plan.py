@@ -19,7 +19,7 @@ from lastword.cleaner.plan import (
     in_order,
     standing,
 )
-from lastword.cleaner.why import why
+from lastword.cleaner.why import Why, partition_why
 from lastword.config import topic_config
 from lastword.model import PartitionRow, Segment, TopicRow
 from lastword.passes import Horizon, PartitionState
@@ -58,6 +58,10 @@ def state(
         held_from,
         "slow" if held_from is not None else "",
     )
+
+
+def in_words(decision: Decision) -> str:
+    return str(Why("t", (partition_why(decision, NOW),)))
 
 
 def planned(s: PartitionState, **options: bool) -> Decision:
@@ -174,9 +178,7 @@ class TestTombstones:
         plan = planned(state([(5, 1)], first_dirty=10, horizons=[self.HORIZON]))
         assert isinstance(plan, Clean)
         assert (plan.start, plan.end, plan.cause) == (10, 10, "tombstones past their horizon")
-        assert (
-            str(why("t", [plan], NOW)) == "t-0: would be cleaned now: tombstones past their horizon"
-        )
+        assert in_words(plan) == "t-0: would be cleaned now: tombstones past their horizon"
 
     def test_they_do_not_take_along_what_is_not_dirty_enough(self) -> None:
         """Else each pass would set a new horizon, and that the next pass."""
@@ -188,13 +190,13 @@ class TestTombstones:
         later = replace(self.HORIZON, at_ms=NOW + 1)
         s = state([(5, 1)], first_dirty=10, horizons=[later])
         assert isinstance(planned(s), Nothing)
-        assert "wait for their delete horizon" in str(why("t", [planned(s)], NOW))
+        assert "wait for their delete horizon" in in_words(planned(s))
 
     def test_a_group_that_has_not_read_them_holds_them_back(self) -> None:
         for held_from, is_eligible in ((5, True), (4, False), (0, False)):
             s = state([(5, 1)], first_dirty=10, horizons=[self.HORIZON], held_from=held_from)
             assert isinstance(planned(s), Clean) == is_eligible
-        said = str(why("t", [planned(s)], NOW))
+        said = in_words(planned(s))
         assert "consumer group 'slow' has read only up to offset 0 and holds later" in said
 
 
@@ -247,17 +249,17 @@ def test_the_most_overdue_comes_first_then_the_dirtiest() -> None:
 class TestWhy:
     def test_sentences_with_numbers_and_the_setting_to_change(self) -> None:
         s = state([(64_000_000, 1), (20_000_000, 1)], first_dirty=10, active_bytes=12_000_000)
-        said = str(why("t", [planned(s)], NOW))
+        said = in_words(planned(s))
         assert said.splitlines() == [
             "t-0: would not be cleaned now: dirty ratio 0.24 is not above "
             "min.cleanable.dirty.ratio 0.5; 44.0 MB more to go",
             "  the newest 12.0 MB are in the active segment, which rolls at 268.4 MB "
-            "(segment.bytes) or at 1970-01-08 00:16:39.999Z (segment.ms); force rolls it now",
+            "(segment.bytes) or at 1970-01-08 00:16:39.999Z (segment.ms); force would roll it",
         ]
 
     def test_what_would_be_cleaned(self) -> None:
         s = state([(5, 1), (5, NOW)], min_compaction_lag_ms=100)
-        said = str(why("t", [planned(s)], NOW))
+        said = in_words(planned(s))
         assert "would be cleaned now: dirty ratio 1.00 above 0.5; offsets 0 to 9" in said
         assert (
             "offsets from 10 on are protected by min.compaction.lag.ms 100, the next for 100 ms"

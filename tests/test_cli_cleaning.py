@@ -82,7 +82,7 @@ class TestClean:
         run("configs", "alter", "users", "--set", "retention.bytes=0")
         assert isinstance(run("clean", "users", "--partition", "7").error, UnknownTopicError)
         said = run("clean", "users", "--dry-run").out
-        gone = "1 segment(s), 5 records (1 over retention.bytes=0)"
+        gone = "1 segment, 5 records (1 over retention.bytes=0)"
         assert (
             said
             == f"users-0: would first expire {gone}\nusers-0: would not be cleaned: it is empty\n"

@@ -28,11 +28,12 @@ from starlette.testclient import TestClient
 import lastword
 from lastword.catalog import schema
 from lastword.cleaner.choose import Asked, decisions_for
+from lastword.cleaner.mark import mark
 from lastword.cleaner.overview import Overview, overview
 from lastword.cleaner.plan import Decision
 from lastword.errors import InvalidArgumentError
 from lastword.foundation import Foundation
-from lastword.log.alive import alive
+from lastword.model import Segment
 from lastword.passes import Pass
 from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
@@ -44,7 +45,7 @@ from lastword.ui.demo import fill
 from lastword.ui.growth import growth
 from lastword.ui.guard import TOKEN_HEADER, Access, is_loopback
 from lastword.ui.serve import serve
-from lastword.ui.values import As, one_line, shown
+from lastword.ui.values import MOST_CHARS, As, one_line, shown
 from lastword.ui.watch import Watch
 from tests.notation import clean, live_paths, write
 from tests.soak import times
@@ -76,7 +77,9 @@ class TestValues:
             '  "e": "x, {y}"',
             "}",
         ]
-        assert shown(b"[" * 51 + b"]" * 51).kind == "text"  # too deep to be indented
+        deep = shown(b"[" * 900 + b"]" * 900)
+        assert (deep.kind, deep.is_cut, len(deep.text)) == ("json", True, MOST_CHARS)
+        assert shown(b"[" * 9_999 + b"]" * 9_999).kind == "text"  # too deep to be read
         large = b"[" + b"1," * 40_000 + b"1]"
         assert shown(large).kind == "text"
         assert shown(large, most=1 << 20).kind == "json"  # on a page of its own
@@ -234,14 +237,26 @@ def _extent(point: Point) -> tuple[float, float]:
     return (point.x - width, point.x) if point.is_right else (point.x, point.x + width)
 
 
+END = 100  # offset, up to which passes have covered
+
+
 def a_pass(at_ms: int, bytes_in: int, bytes_out: int, **values: Any) -> Pass:
-    return Pass("t", values.pop("partition", 0), "", "", at_ms, 0, 0, 0, bytes_in=bytes_in, bytes_out=bytes_out, **values)  # fmt: skip
+    return Pass("t", values.pop("partition", 0), "", "", at_ms, 0, END, 0, bytes_in=bytes_in, bytes_out=bytes_out, **values)  # fmt: skip
+
+
+def log(*sizes: int) -> dict[int, list[Segment]]:
+    """Partitions of these sizes, which passes have covered."""
+    return {n: [segment(0, size)] for n, size in enumerate(sizes)}
+
+
+def segment(base: int, size: int, first_ms: int = 0, max_ms: int = 0) -> Segment:
+    return Segment(base, base + 9, 1, 10, size, 0, first_ms, max_ms, is_active=base >= END)
 
 
 class TestGrowth:
     def test_a_saw_with_compaction_a_slope_without(self) -> None:
         passes = [a_pass(10, 100, 20), a_pass(20, 70, 30)]
-        found = growth(passes, {0: 50}, since_ms=0, now_ms=30)
+        found = growth(passes, log(50), since_ms=0, now_ms=30)
         assert found.at_ms == (0, 0, 10, 10, 20, 20, 30, 30)
         assert found.compacted == (0, 0, 100, 20, 70, 30, 50, 50)
         assert found.uncompacted == (0, 0, 100, 100, 150, 150, 170, 170)
@@ -253,31 +268,47 @@ class TestGrowth:
             a_pass(20, 40, 40, partition=1),
             a_pass(15, 9, 0, error="no"),
         ]
-        found = growth(passes, {0: 20, 1: 40}, since_ms=0, now_ms=20)
+        found = growth(passes, log(20, 40), since_ms=0, now_ms=20)
         assert found.compacted == (0, 0, 120, 40, 60, 60)  # the other one had 20 of 40 half-way
         assert found.uncompacted[-1] == 140
 
     def test_what_retention_drops_is_not_saved_by_compaction(self) -> None:
-        found = growth([a_pass(10, 5_000, 5_000)], {0: 50}, since_ms=0, now_ms=20)
+        found = growth([a_pass(10, 5_000, 5_000)], log(50), since_ms=0, now_ms=20)
         assert (found.uncompacted[-1], found.saved) == (50, 0)
         passes = [a_pass(10, 5_000, 5_000), a_pass(15, 100, 100)]
-        assert growth(passes, {0: 100}, since_ms=0, now_ms=20).uncompacted[-1] == 100
+        assert growth(passes, log(100), since_ms=0, now_ms=20).uncompacted[-1] == 100
+
+    def test_retention_drops_as_large_a_part_with_compaction_as_without(self) -> None:
+        found = growth([a_pass(10, 1_000, 100)], log(50), since_ms=0, now_ms=20)
+        assert found.uncompacted[-1] == 500
+        assert found.saved == pytest.approx(0.9)
+        assert growth([a_pass(10, 1_000, 100)], log(0), since_ms=0, now_ms=20).uncompacted[-1] == 0
+
+    def test_what_the_last_pass_left_alone_did_not_come_all_at_once(self) -> None:
+        rest = [
+            segment(END, 60, first_ms=0, max_ms=20),
+            segment(END + 10, 5, first_ms=15, max_ms=18),
+        ]
+        found = growth([a_pass(10, 100, 20)], {0: [segment(0, 20), *rest]}, since_ms=0, now_ms=20)
+        assert found.at_ms == (0, 0, 10, 10, 20, 20)
+        assert found.compacted == (0, 0, 130, 50, 85, 85)  # half of the 60 was there at the pass
+        assert found.uncompacted == (0, 0, 130, 130, 165, 165)
 
     def test_many_passes_are_thinned(self) -> None:
         passes = [a_pass(10 * n, 100, 20) for n in range(1, 1_000)]
-        found = growth(passes, {0: 20}, since_ms=0, now_ms=10_000)
+        found = growth(passes, log(20), since_ms=0, now_ms=10_000)
         assert len(found.at_ms) <= 250
         assert (found.at_ms[0], found.at_ms[-1]) == (0, 10_000)
         assert found.uncompacted[-1] == 100 + 998 * 80
 
     def test_only_the_last_passes_are_known(self) -> None:
         passes = [a_pass(10, 100, 20), a_pass(20, 50, 40, partition=1)]
-        found = growth(passes, {0: 60, 1: 40}, since_ms=None, now_ms=30)
+        found = growth(passes, log(60, 40), since_ms=None, now_ms=30)
         assert found.at_ms == (10, 10, 20, 20, 30, 30)
         assert found.compacted == (150, 70, 90, 80, 100, 100)  # the other one had 50 before
 
     def test_a_topic_that_was_never_cleaned(self) -> None:
-        found = growth([], {0: 7}, since_ms=0, now_ms=5)
+        found = growth([], log(7), since_ms=0, now_ms=5)
         assert (found.compacted, found.uncompacted, found.saved) == ((0, 0, 7, 7), (0, 0, 7, 7), 0)
 
 
@@ -342,23 +373,50 @@ class TestPages:
         assert "Segment" not in web.get("/topics/users?partition=0&segment=99").text
         assert "Segment" not in web.get("/topics/users?partition=1&segment=3").text
 
-    def test_counting_survivors_and_keys(self, web: TestClient, users: Topic) -> None:
-        assert "count survivors" in web.get("/topics/users").text
+    def test_counting_survivors(self, web: TestClient, users: Topic) -> None:
+        assert "count survivors<" in web.get("/topics/users").text
         answer = web.get("/api/topics/users/partitions/0/survivors")
-        assert answer.json() == {"partition": 0, "segments": {"0": 1, "3": 2}}
+        assert answer.json() == {"partition": 0, "log_end": 5, "segments": {"0": 1, "3": 2}}
         page = web.get("/topics/users").text
         assert "count survivors" not in page
-        assert "1 would survive" in page
-        assert "≤" in page
-        assert web.get("/api/topics/users/keys").json() == {"topic": "users", "keys": 2}
-        assert "≤" not in web.get("/topics/users").text
-        users.alter({"cleanup.policy": "compact,delete"})
-        users.delete_records(0, before=3)  # then neither is known any more
-        assert "≤" in web.get("/topics/users").text
+        assert "1 would be left if all were cleaned" in page
+        assert "3 of 5 records would be left if all were cleaned</small>" in page
         users.append([("d", "1")])
         page = web.get("/topics/users").text
-        assert "count survivors" in page
-        assert "≤" in page
+        assert "3 of 6 records would be left if all were cleaned, counted up to offset 4" in page
+        assert "count survivors again" in page
+        web.get("/api/topics/users/partitions/0/survivors")
+        assert "4 of 6 records would be left if all were cleaned<" in web.get("/topics/users").text
+        clean(users)
+        assert "count survivors<" in web.get("/topics/users").text
+
+    def test_survivors_are_those_that_a_pass_leaves(
+        self, web: TestClient, local: Store, clock: ManualClock
+    ) -> None:
+        topic = local.create_topic("t", config={"delete.retention.ms": 1_000})
+        write(topic, "a=1 a=∅ b=1 | c=∅ b=2*")
+        clean(topic)
+        clock.advance(2_000)
+        counted = web.get("/api/topics/t/partitions/0/survivors").json()["segments"]
+        (done,) = clean(topic)
+        assert done.removed["tombstone"] == 2
+        assert sum(counted.values()) == done.records_out
+
+    def test_counting_keys(self, web: TestClient, users: Topic, clock: ManualClock) -> None:
+        assert "≤" in web.get("/topics/users").text
+        answer = web.get("/api/topics/users/keys").json()
+        assert answer == {"topic": "users", "keys": 2, "appended": 5, "at_ms": clock()}
+        clean(users)  # which keys have a value is not changed by that
+        assert "2 live keys" in " ".join(web.get("/topics/users").text.split())
+        users.append([("d", "1")])
+        page = web.get("/topics/users").text
+        assert "≈ 3" in page
+        assert "<small" in page[page.index("≈ 3") : page.index("live keys")]  # what was counted
+        assert web.get("/api/topics/users/keys").json()["keys"] == 3
+        users.alter({"cleanup.policy": "compact,delete"})
+        users.delete_records(0, before=5)  # then it is not known any more
+        page = web.get("/topics/users").text
+        assert "<small" not in page[page.index("<h1>") : page.index("live keys")]
 
     def test_survivors_below_log_start(self, web: TestClient, local: Store) -> None:
         topic = local.create_topic("t", config={"cleanup.policy": "compact,delete"})
@@ -394,12 +452,12 @@ class TestPages:
         users.alter({"file.delete.delay.ms": "0"})
 
         def too_late(*asked: Any) -> Any:
-            monkeypatch.setattr("lastword.ui.counts.alive", alive)
+            monkeypatch.setattr("lastword.cleaner.verdicts.mark", mark)
             clean(users)
             local.gc()
-            return alive(*asked)
+            return mark(*asked)
 
-        monkeypatch.setattr("lastword.ui.counts.alive", too_late)
+        monkeypatch.setattr("lastword.cleaner.verdicts.mark", too_late)
         found = web.get("/api/topics/users/partitions/0/survivors")
         assert (found.status_code, sum(found.json()["segments"].values())) == (200, 3)
 
@@ -431,8 +489,8 @@ class TestPages:
         page = web.get("/topics/users/records?view=key&key=a").text
         assert re.findall(r"/records/0/(\d+)\"", page) == ["3", "1", "0"]
         clean(users)
-        page = web.get("/topics/users/records?view=key&key=0x61").text
-        assert "What came before was removed by" in page
+        page = web.get("/topics/users/records?view=key&key=61&keyas=hex").text
+        assert "Whatever came before was removed by" in page
         assert "no record of this key" in web.get("/topics/users/records?view=key&key=zz").text
         assert "tombstone" in web.get("/topics/users/records?view=key&key=c").text
 
@@ -1093,7 +1151,7 @@ def test_the_demo(tmp_path: Path) -> None:
         web = client(store)
         for name in store.topics():
             assert web.get(f"/topics/{name}").status_code == 200
-        assert "held by billing" in web.get("/").text
+        assert "billing holds tombstones" in web.get("/").text
 
 
 def test_no_cleaning_begins_when_the_page_has_ended(local: Store, users: Topic) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lastword.model import FileFacts, PartitionRow, Segment, TopicRow
 
 OBSOLETE, TOMBSTONE, NULL_KEY = REASONS = ("obsolete", "tombstone", "null key")
+ABANDONED = "abandoned: "  # begins the error of a pass that lost to others: it is no fault
 BELOW_LOG_START = "below log start"  # which only files that log start has cut through hold
 
 
@@ -113,3 +114,15 @@ class Pass:
     first_tombstone: int | None = None  # the lowest that is left of [start, end)
     error: str | None = None  # it failed, or was abandoned, and changed nothing
     id: int = 0
+
+    @property
+    def outcome(self) -> str:
+        """done, failed or abandoned."""
+        return outcome(self.error)
+
+
+def outcome(error: str | None) -> str:
+    """How a pass ended that left this error."""
+    if error is None:
+        return "done"
+    return "abandoned" if error.startswith(ABANDONED) else "failed"

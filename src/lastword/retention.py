@@ -17,6 +17,7 @@ from lastword.catalog.engine import Catalog
 from lastword.config import TopicConfig
 from lastword.errors import ConflictError, UnknownTopicError
 from lastword.model import Segment, TopicRow
+from lastword.words import counted
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,13 @@ class Expire:
     bytes: int
     reason: str
 
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
     def __str__(self) -> str:
-        return f"{self.segments} segment(s), {self.records} records ({self.reason})"
+        segments, records = counted(self.segments, "segment"), counted(self.records, "record")
+        return f"{segments}, {records} ({self.reason})"
 
 
 def plan(

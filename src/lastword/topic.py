@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lastword.catalog import commits, queries, topics
 from lastword.catalog.commits import NewLogStart
 from lastword.catalog.writers import appended_before
-from lastword.cleaner.choose import Asked, decisions_about, states_of
-from lastword.cleaner.why import Why, comes_first, why
+from lastword.cleaner.choose import Asked, states_of
+from lastword.cleaner.why import Why, why
 from lastword.config import Setting, TopicConfig
 from lastword.description import PartitionDescription, TopicDescription
 from lastword.erase import Receipt, erase
@@ -273,10 +273,7 @@ class Topic:
         if partition is not None:
             self._bounds(row, partition)
         asked = Asked(partition, retry=False)
-        states = states_of(self._base, [row])
-        decisions = decisions_about(self._base, states, asked, as_if=True)
-        before = comes_first(self._base, row, states, asked)
-        return why(row.name, decisions, self._base.clock(), before)
+        return why(self._base, row.name, states_of(self._base, [row]), asked)
 
     def settings(self) -> list[Setting]:
         """Its settings: value, default, who set it."""

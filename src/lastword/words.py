@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 _NO_LIMIT = 1e18  # Kafka's own are 2⁶³-1 and the largest double
@@ -20,6 +21,19 @@ def in_bytes(count: int) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """1 record, 2 records."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def removed_in_words(removed: Mapping[str, int]) -> str:
+    """3 obsolete, 1 tombstone: records by the reason why they went."""
+    many = {"tombstone": "tombstones", "null key": "null keys"}
+    return (
+        ", ".join(
+            f"{count:,} {reason if count == 1 else many.get(reason, reason)}"
+            for reason, count in removed.items()
+            if count
+        )
+        or "nothing"
+    )
 
 
 def in_time(ms: int) -> str:

@@ -117,8 +117,12 @@ def stop_cleaner(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
 
 
 def cleaners_seen(catalog: Catalog, now_ms: int) -> tuple[int | None, int]:
-    """When any cleaner was last seen, and how many vanished without having stopped."""
-    is_dead = and_(cleaner.c.stopped_ms.is_(None), cleaner.c.seen_ms < now_ms - CLAIM_MS)
+    """When any cleaner was last seen, and how many vanished lately without having stopped."""
+    is_dead = and_(
+        cleaner.c.stopped_ms.is_(None),
+        cleaner.c.seen_ms < now_ms - CLAIM_MS,
+        cleaner.c.seen_ms >= now_ms - _FORGET_CLEANERS_MS,
+    )
     with catalog.read() as tx:
         seen_ms = tx.scalar(select(func.max(cleaner.c.seen_ms)))
         dead = tx.scalar(select(func.count()).select_from(cleaner).where(is_dead))

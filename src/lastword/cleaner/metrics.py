@@ -24,6 +24,7 @@ from sqlalchemy import Row
 from lastword.catalog import cleaning
 from lastword.catalog.engine import Catalog
 from lastword.cleaner.overview import Overview, TopicOverview
+from lastword.passes import outcome
 
 MOST_TOPICS = 200  # that have series of their own: the largest; the others are added up
 OTHERS = "(others)"  # which no topic can be called
@@ -58,7 +59,7 @@ class PassTotals:
         self._last_id = 0
         self.seconds = _Histogram(_SECONDS)
         self.bytes_covered = _Histogram(_BYTES)
-        self.outcomes = Counter(done=0, failed=0)
+        self.outcomes = Counter(done=0, failed=0, abandoned=0)
         self.removed: Counter[str] = Counter()
         self.bytes = Counter(read=0, written=0, freed=0)
 
@@ -78,7 +79,7 @@ class PassTotals:
         self._counted = {i for i in self._counted if i > self._last_id - 1_000}
 
     def _add(self, done: Row[Any]) -> None:
-        self.outcomes["failed" if done.error else "done"] += 1
+        self.outcomes[outcome(done.error)] += 1
         if done.error:
             return
         self.seconds.add(sum(done.seconds.values()))

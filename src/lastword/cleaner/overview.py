@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastword.catalog import cleaning, queries
+from lastword.catalog.topics import store_settings
 from lastword.cleaner.choose import Asked, decisions_about, states_of
 from lastword.cleaner.plan import Clean, Decision, is_holding_back
 from lastword.foundation import Foundation
@@ -46,6 +47,7 @@ class TopicOverview:
     dirty_ratio: float  # of the dirtiest partition
     threshold: float  # min.cleanable.dirty.ratio
     eligible: int  # partitions that would be cleaned now
+    at_work: int  # partitions that a cleaner is at work on
     failed: int  # partitions whose last pass failed
     overdue_ms: int  # by max.compaction.lag.ms, the most overdue partition
     held_by: tuple[str, ...]  # groups that hold back tombstones past their horizon
@@ -68,6 +70,7 @@ class Overview:
     last_round: tuple[Pass, ...]
     seen_ms: int | None  # when any cleaner was last seen
     dead_cleaners: int
+    is_enabled: bool  # log.cleaner.enable
 
 
 def overview(base: Foundation) -> Overview:
@@ -83,15 +86,18 @@ def overview(base: Foundation) -> Overview:
     seen_ms, dead = cleaning.cleaners_seen(base.catalog, now_ms)
     return Overview(
         now_ms,
-        tuple(topic_overview(t, by_topic[t.id], last.get(t.id)) for t in topics),
+        tuple(topic_overview(t, by_topic[t.id], last.get(t.id), now_ms) for t in topics),
         tuple(decisions),
         tuple(cleaning.last_round(base.catalog)),
         seen_ms,
         dead,
+        store_settings(base.catalog).log_cleaner_enable,
     )
 
 
-def topic_overview(topic: TopicRow, found: Sequence[Found], last: Pass | None) -> TopicOverview:
+def topic_overview(
+    topic: TopicRow, found: Sequence[Found], last: Pass | None, now_ms: int
+) -> TopicOverview:
     """One topic, from its partitions and what the cleaner would do with them, and its last pass."""
     states, decisions = [state for state, _ in found], [decision for _, decision in found]
     segments = [s for state in states for s in state.segments]
@@ -110,6 +116,7 @@ def topic_overview(topic: TopicRow, found: Sequence[Found], last: Pass | None) -
         dirty_ratio=max((d.standing.dirty_ratio for d in compact), default=0.0),
         threshold=topic.config.min_cleanable_dirty_ratio,
         eligible=sum(isinstance(d, Clean) for d in decisions),
+        at_work=sum(s.row.is_claimed(now_ms) for s in states),
         failed=sum(d.state.row.failures > 0 for d in compact),
         overdue_ms=max((d.standing.delay_ms for d in compact), default=0),
         held_by=tuple(

@@ -142,9 +142,15 @@ def decide(
         cause=cause,
         start=at.first_dirty,
         end=end,
-        horizon_ms=min(LONG_MAX, now_ms + config.delete_retention_ms),
+        horizon_ms=_horizon_ms(state, now_ms),
         shards=-(-records // (capacity.map_entries * REPEATS)) or 1,
     )
+
+
+def over_all(state: PartitionState, now_ms: int) -> Clean:
+    """A pass over all of a partition, the active segment included: to see what would be left."""
+    at, end = standing(state, now_ms), state.row.log_end
+    return Clean(state, at, "", at.first_dirty, end, _horizon_ms(state, now_ms), shards=1)
 
 
 def standing(state: PartitionState, now_ms: int) -> Standing:
@@ -209,6 +215,11 @@ def as_if_from(state: PartitionState, log_start: int) -> PartitionState:
         row=replace(state.row, log_start=log_start, first_dirty=first_dirty),
         segments=tuple(s for s in state.segments if s.last_offset >= log_start),
     )
+
+
+def _horizon_ms(state: PartitionState, now_ms: int) -> int:
+    """From when the tombstones may go that a pass now covers first."""
+    return min(LONG_MAX, now_ms + state.topic.config.delete_retention_ms)
 
 
 def _cause(state: PartitionState, at: Standing, force: bool) -> str | None:

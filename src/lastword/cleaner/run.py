@@ -44,7 +44,7 @@ from lastword.foundation import Foundation
 from lastword.jobs.runner import Failure, Outcome, Runner
 from lastword.log.offset_map import Shard
 from lastword.model import TopicRow
-from lastword.passes import REASONS, Pass
+from lastword.passes import ABANDONED, REASONS, Pass
 from lastword.retention import Expire
 
 
@@ -190,14 +190,14 @@ class Cleaner:
                     self._base.catalog, topic, done, work.swap(), self.id, self._base.clock()
                 )
         except (ConflictError, UnknownTopicError) as error:
-            return self._failed(work, done, f"abandoned: {error}", is_fault=False)
+            return self._failed(work, done, f"{ABANDONED}{error}", is_fault=False)
         except CatalogError as error:  # the files stay: `gc` finds them if they are not taken
             return replace(done, error=f"whether it was committed is not known: {error}")
         except LastwordError as error:
             return self._failed(work, done, str(error))
         broken = work.failure.broken_file
         if broken is not None and not queries.is_live(self._base.catalog, broken):
-            sentence = f"abandoned: {broken} is no longer part of the log"
+            sentence = f"{ABANDONED}{broken} is no longer part of the log"
             return self._failed(work, done, sentence, is_fault=False)
         return self._failed(work, done, work.failure.sentence)
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from lastword.catalog import queries
 from lastword.catalog.topics import store_settings
 from lastword.cleaner.covered import Covered
-from lastword.cleaner.mark import MarkTask, mark
+from lastword.cleaner.mark import Marks, MarkTask, mark
 from lastword.cleaner.plan import Clean
 from lastword.cleaner.work import covered
-from lastword.errors import InvalidArgumentError
+from lastword.errors import BrokenFileError, InvalidArgumentError
 from lastword.foundation import Foundation
 from lastword.log.offset_map import Shard
 from lastword.log.scan import Scan, Scanned
@@ -51,10 +51,21 @@ def verdicts(base: Foundation, plan: Clean) -> Iterator[Verdict]:
 
 def would_remove(base: Foundation, plan: Clean) -> dict[str, int]:
     """How many records the pass would remove, per reason: mark is run, in this process."""
-    map_bytes = store_settings(base.catalog).log_cleaner_dedupe_buffer_size
-    what = _covered(base, plan)
-    marks = mark(MarkTask(what, base.root, Shard(), map_bytes, bytes_per_second=math.inf))
+    _, marks = would_mark(base, plan)
     return dict(sum((Counter(found.removed) for found in marks.files.values()), Counter()))
+
+
+def would_mark(base: Foundation, plan: Clean) -> tuple[Covered, Marks]:
+    """What mark would find, and in which files: it is run, in this process."""
+    map_bytes = store_settings(base.catalog).log_cleaner_dedupe_buffer_size
+    while True:
+        what = _covered(base, plan)
+        try:
+            task = MarkTask(what, base.root, Shard(), map_bytes, bytes_per_second=math.inf)
+            return what, mark(task)
+        except BrokenFileError as error:
+            if queries.is_live(base.catalog, error.name):
+                raise  # else a pass has replaced it, and its bytes are gone
 
 
 def last_offsets(base: Foundation, plan: Clean) -> dict[bytes, int]:
@@ -65,7 +76,8 @@ def last_offsets(base: Foundation, plan: Clean) -> dict[bytes, int]:
 def _covered(base: Foundation, plan: Clean) -> Covered:
     """The partition as a pass that began now would see it."""
     state = plan.state
-    _, files = queries.read_plan(base.catalog, state.topic, state.row.partition, (0, plan.end))
+    bounds = (state.row.log_start, plan.end)  # what retention would drop first is not covered
+    _, files = queries.read_plan(base.catalog, state.topic, state.row.partition, bounds)
     return covered(plan, files, base.clock())
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lastword.cleaner.choose import Asked, expire, rolls
+from lastword import retention
+from lastword.catalog.topics import store_settings
+from lastword.cleaner.choose import Asked, decisions_about, rolls
 from lastword.cleaner.plan import Clean, Decision, is_holding_back
 from lastword.foundation import Foundation
-from lastword.model import TopicRow
 from lastword.passes import PartitionState
 from lastword.segments import due_ms
 from lastword.words import counted, in_bytes, in_duration, in_time
+
+_SWITCHED_OFF = (
+    "the cleaner service is switched off (log.cleaner.enable is false); only 'lastword clean' and "
+    "the page's Clean… do it"
+)
 
 
 @dataclass(frozen=True)
@@ -43,34 +48,36 @@ class Why:
         return "\n".join(lines)
 
 
-def comes_first(
-    base: Foundation, topic: TopicRow, states: Sequence[PartitionState], asked: Asked
-) -> dict[int, list[str]]:
-    """What a cleaner that came now would do before it decides, by partition."""
-    before: dict[int, list[str]] = defaultdict(list)
-    for row in (state.row for state in states):
-        if rolls(row, topic, asked, base.clock()):
-            before[row.partition].append("the active segment, which is old enough, would be rolled")
-    for dropped in expire(base, [topic], asked, dry_run=True):
-        before[dropped.partition].append(f"retention would drop {dropped}")
-    return before
-
-
-def why(
-    topic: str,
-    decisions: Iterable[Decision],
-    now_ms: int,
-    before: Mapping[int, Iterable[str]] | None = None,
-) -> Why:
-    """The decisions about a topic's partitions, in sentences. `before`: what comes first, by partition."""
-    first = before or {}
-    found = (_of_partition(d, first.get(d.state.row.partition, ()), now_ms) for d in decisions)
+def why(base: Foundation, topic: str, states: Sequence[PartitionState], asked: Asked) -> Why:
+    """What a cleaner that came now would do with these partitions of a topic."""
+    decisions, now_ms = decisions_about(base, states, asked, as_if=True), base.clock()
+    first = comes_first(states, asked, now_ms)
+    last = () if store_settings(base.catalog).log_cleaner_enable else (_SWITCHED_OFF,)
+    found = [partition_why(d, now_ms, [*first[d.state.row.partition], *last]) for d in decisions]
     return Why(topic, tuple(found))
 
 
-def _of_partition(decision: Decision, first: Iterable[str], now_ms: int) -> PartitionWhy:
+def comes_first(
+    states: Iterable[PartitionState], asked: Asked, now_ms: int
+) -> dict[int, tuple[str, ...]]:
+    """What a cleaner that came now would do before it cleans, by partition."""
+    return {state.row.partition: tuple(_first(state, asked, now_ms)) for state in states}
+
+
+def _first(state: PartitionState, asked: Asked, now_ms: int) -> Iterator[str]:
+    row = state.row
+    if rolls(row, state.topic, asked, now_ms):
+        why_now = "force" if asked.force else "it is old enough"
+        yield f"before that, the active segment would be rolled: {why_now}"
+    dropped = retention.plan(state.topic, row.partition, state.segments, now_ms)
+    if dropped and not row.is_claimed(now_ms):
+        yield f"before that, retention would drop {dropped}"
+
+
+def partition_why(decision: Decision, now_ms: int, more: Iterable[str] = ()) -> PartitionWhy:
+    """A decision in sentences, and some more of them."""
     at = decision.standing
-    sentences = [*_sentences(decision, now_ms), *(f"before that, {what}" for what in first)]
+    sentences = [*_sentences(decision, now_ms), *more]
     return PartitionWhy(
         partition=decision.state.row.partition,
         is_eligible=isinstance(decision, Clean),
@@ -115,14 +122,15 @@ def _held_back(decision: Decision, now_ms: int) -> Iterator[str]:
         yield (
             f"the newest {in_bytes(row.active_bytes)} are in the active segment, which rolls at "
             f"{in_bytes(config.segment_bytes)} (segment.bytes) or at "
-            f"{in_time(due_ms(row, config))} (segment.ms); force rolls it now"
+            f"{in_time(due_ms(row, config))} (segment.ms); force would roll it"
         )
 
 
 def _kept(decision: Decision, now_ms: int) -> Iterator[str]:
     """How long retention keeps the oldest records."""
-    config, segments = decision.state.topic.config, decision.state.segments
-    if config.is_delete and config.retention_ms >= 0 and segments:
+    topic, segments = decision.state.topic, decision.state.segments
+    config = topic.config
+    if config.is_delete and config.retention_ms >= 0 and segments and not topic.is_paused:
         goes_ms = segments[0].max_ms + config.retention_ms
         if goes_ms >= now_ms:
             yield f"retention would drop the oldest segment at {in_time(goes_ms)} (retention.ms)"

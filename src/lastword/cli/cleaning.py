@@ -196,7 +196,7 @@ def _dry_run(store: Store, topics: list[str], asked: Asked, records: bool, as_js
         show_json({"plans": plans, "expired": expired})
         return
     for e in expired:
-        show_line(f"{e.topic}-{e.partition}: would first expire {e}")
+        show_line(f"{e.where}: would first expire {e}")
     for d in decisions:
         show_line(f"{d.state.where}: {_in_words(d)}")
 
@@ -235,7 +235,7 @@ def _show_verdicts(found: Iterable[Verdict], as_json: bool) -> None:
 
 def _show_round(done: Round) -> None:
     for e in done.expired:
-        show_line(f"{e.topic}-{e.partition}: expired {e}")
+        show_line(f"{e.where}: expired {e}")
     for d in done.decisions:
         if not isinstance(d, Clean):
             show_line(f"{d.state.where}: not cleaned: {d.reason}")

@@ -22,7 +22,7 @@ from lastword.cli.render import errors
 from lastword.jobs.runner import Progress as JobProgress
 from lastword.jobs.spark import SparkRunner
 from lastword.passes import Pass
-from lastword.words import in_bytes, in_duration
+from lastword.words import in_bytes, in_duration, removed_in_words
 
 _SHOWN_PASSES = 12
 
@@ -32,9 +32,8 @@ def pass_line(p: Pass) -> str:
     where, took = f"{p.topic}-{p.partition}", in_duration(1000 * sum(p.seconds.values()))
     if p.error:
         return f"{where}: nothing was changed: {p.error}"
-    removed = ", ".join(f"{count} {reason}" for reason, count in p.removed.items() if count)
     return (
-        f"{where}: {p.records_in} → {p.records_out} records ({removed or 'nothing'} removed), "
+        f"{where}: {p.records_in} → {p.records_out} records ({removed_in_words(p.removed)} removed), "
         f"{in_bytes(p.bytes_in)} → {in_bytes(p.bytes_out)}, {p.files_written} file(s) written, "
         f"{p.files_kept} kept, in {took} ({p.cause})"
     )

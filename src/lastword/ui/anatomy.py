@@ -42,16 +42,19 @@ class Bar:
     records: int
     bytes: int
     tombstones: int
-    survivors: int | None  # records that are the last of their key, if they were counted
+    survivors: int | None  # records that a pass over all of the partition would leave, if counted
 
     @property
     def title(self) -> str:
         """What a visitor is told who points at it."""
         which = f", {counted(self.segments, 'segment')}" if self.segments > 1 else ""
-        alive = f"\n{self.survivors:,} would survive" if self.survivors is not None else ""
+        alive = ""
+        if self.survivors is not None:
+            alive = f"\n{self.survivors:,} would be left if all were cleaned"
+        most = "at most " if self.first < self.start else ""  # some lie below log start
         return (
             f"{self.section}{which}: offsets {self.start} to {self.end - 1}\n"
-            f"{counted(self.records, 'record')} left, {counted(self.end - self.start, 'offset')} "
+            f"{most}{counted(self.records, 'record')} left, {counted(self.end - self.start, 'offset')} "
             f"given out, {in_bytes(self.bytes)}, {counted(self.tombstones, 'tombstone')}{alive}"
         )
 
@@ -200,8 +203,14 @@ def _bar(
         records=min(end - start, sum(s.records for s in segments)),  # some may lie below log start
         bytes=sum(s.bytes for s in segments),
         tombstones=sum(s.tombstones for s in segments),
-        survivors=None if survivors is None else sum(survivors.get(s.base, 0) for s in segments),
+        survivors=_survivors(segments, survivors or {}),
     )
+
+
+def _survivors(segments: Sequence[Segment], counted: Mapping[int, int]) -> int | None:
+    """How many records would be left of these segments, as far as all were counted."""
+    known = [counted[s.base] for s in segments if s.base in counted]
+    return sum(known) if len(known) == len(segments) else None
 
 
 def _placed(named: Mapping[str, int], at: _Axis) -> list[Point]:

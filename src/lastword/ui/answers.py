@@ -65,6 +65,7 @@ def install(app: FastAPI) -> None:
 
 
 def _answer(request: Request, status: int, kind: str, sentence: str) -> Response:
+    sentence = sentence.encode(errors="backslashreplace").decode()  # it may quote half a character
     if request.url.path.startswith("/api"):
         return JSONResponse({"error": kind, "message": sentence}, status)
     return rendered(request, "error.html", status=status, kind=kind, sentence=sentence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,13 +13,13 @@ from lastword.cleaner.choose import Asked, states_of
 from lastword.cleaner.overview import TopicOverview
 from lastword.cleaner.plan import Clean, Decision
 from lastword.cleaner.verdicts import would_remove
-from lastword.cleaner.why import Why
+from lastword.cleaner.why import Why, comes_first
 from lastword.config import LONG_MAX, Setting
 from lastword.description import TopicDescription
 from lastword.passes import Pass
 from lastword.ui import known
 from lastword.ui.cleanings import Cleaning
-from lastword.ui.counts import Survivors
+from lastword.ui.counts import LiveKeys, Survivors
 from lastword.ui.growth import Growth
 from lastword.ui.known import PassAccount
 from lastword.ui.parts import ATopic, Offset, PartitionNumber, Ui, record_at
@@ -79,19 +80,12 @@ class Planned:
     partition: int
     is_clean: bool
     sentence: str  # why, or why not
+    first: tuple[str, ...]  # what would come before that
     start: int | None = None
     end: int | None = None
     records: int = 0  # that it would read
     bytes: int = 0
-    removed: dict[str, int] | None = None  # records, per reason, if it was asked for
-
-
-@dataclass(frozen=True)
-class Keys:
-    """How many keys of a topic have a value, exactly."""
-
-    topic: str
-    keys: int
+    removed: Mapping[str, int] | None = None  # records, per reason, if it was asked for
 
 
 @router.get("/access")
@@ -135,20 +129,21 @@ def plan(
     count: bool = False,
 ) -> list[Planned]:
     """The dry run of a cleaning; with `count`, all keys are read to see what would go."""
+    base, asked = ui.store.base, Asked(partition, force)
     decisions = ui.store.plan(topic.name, partition=partition, force=force)
-    if not count:
-        return [_planned(d) for d in decisions]
-    with ui.scans.one():
-        base = ui.store.base
-        return [
-            _planned(d, would_remove(base, d) if isinstance(d, Clean) else None) for d in decisions
-        ]
+    first = comes_first(states_of(base, [topic.row]), asked, base.clock())
+    removed: dict[int, dict[str, int]] = {}
+    if count:
+        with ui.scans.one():
+            plans = [d for d in decisions if isinstance(d, Clean)]
+            removed = {p.state.row.partition: would_remove(base, p) for p in plans}
+    return [_planned(d, first, removed) for d in decisions]
 
 
 @router.get("/topics/{topic}/keys", responses=problems(409, 429))
-def keys(ui: Ui, topic: ATopic) -> Keys:
+def keys(ui: Ui, topic: ATopic) -> LiveKeys:
     """Count the keys that have a value, exactly: all keys are read."""
-    return Keys(topic.name, ui.counts.keys(topic, known.overview_of(ui.store.base, topic.row)))
+    return ui.counts.keys(topic, known.overview_of(ui.store.base, topic.row))
 
 
 @router.get("/topics/{topic}/growth")
@@ -241,18 +236,24 @@ def pass_(ui: Ui, pass_id: Annotated[int, Path(ge=1, le=LONG_MAX)]) -> PassAccou
     return known.account_of(ui.store.base, pass_id)
 
 
-def _planned(decision: Decision, removed: dict[str, int] | None = None) -> Planned:
+def _planned(
+    decision: Decision,
+    first: Mapping[int, tuple[str, ...]],
+    removed: Mapping[int, Mapping[str, int]],
+) -> Planned:
     number = decision.state.row.partition
+    before = first.get(number, ())
     if not isinstance(decision, Clean):
-        return Planned(number, False, decision.reason)
+        return Planned(number, False, decision.reason, before)
     covered = decision.covered
     return Planned(
         number,
         True,
         decision.cause,
+        before,
         decision.start,
         decision.end,
         sum(s.records for s in covered),
         sum(s.bytes for s in covered),
-        removed,
+        removed.get(number),
     )

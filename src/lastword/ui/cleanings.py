@@ -52,6 +52,7 @@ class Cleaning:
     tasks_done: int = 0
     tasks: int = 0
     passes: tuple[Pass, ...] = ()
+    expired: tuple[str, ...] = ()  # what retention dropped first
     left: tuple[str, ...] = ()  # why partitions were left alone
     error: str | None = None
 
@@ -128,7 +129,12 @@ class Cleanings:
 
 
 def _outcome(done: Round) -> dict[str, object]:
-    left = (f"{d.state.where}: {d.reason}" for d in done.decisions if isinstance(d, Nothing))
+    left = [f"{d.state.where}: {d.reason}" for d in done.decisions if isinstance(d, Nothing)]
     failed = next((p.error for p in done.passes if p.error), None)
-    state = State.FAILED if failed else State.DONE
-    return {"state": state, "passes": done.passes, "left": tuple(left), "error": failed}
+    return {
+        "state": State.FAILED if failed else State.DONE,
+        "passes": done.passes,
+        "expired": tuple(f"{e.where}: expired {e}" for e in done.expired),
+        "left": tuple(left),
+        "error": failed,
+    }

@@ -1,4 +1,4 @@
-"""What only a scan of the keys can tell: counted on demand, and known until the log changes."""
+"""What only a scan of the keys can tell: counted on demand, and known until something goes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lastword.catalog import queries
-from lastword.catalog.topics import store_settings
+from lastword.cleaner.choose import states_of
 from lastword.cleaner.overview import TopicOverview
+from lastword.cleaner.plan import over_all
+from lastword.cleaner.verdicts import would_mark
 from lastword.config import LONG_MAX
-from lastword.errors import BrokenFileError
+from lastword.errors import UnknownTopicError
 from lastword.files.reader import FileReader
 from lastword.foundation import Foundation
-from lastword.log.alive import Which, alive
-from lastword.log.latest import Stretch, moment_of
-from lastword.model import LogFile, PartitionRow, TopicRow
+from lastword.model import LogFile, TopicRow
 from lastword.passes import PartitionState
 from lastword.topic import Topic
 from lastword.ui.scans import Scans
@@ -28,62 +27,75 @@ _MOST_KNOWN = 1_000
 
 
 @dataclass(frozen=True)
+class LiveKeys:
+    """How many keys of a topic had a value, when so many records had been appended."""
+
+    topic: str
+    keys: int
+    appended: int
+    at_ms: int
+
+
+@dataclass(frozen=True)
 class Survivors:
-    """The records of a partition that are the last of their key, by the base of their segment."""
+    """What a pass over all of a partition, as it was then, would leave; by the base of the segment."""
 
     partition: int
+    log_end: int
     segments: Mapping[int, int]
 
 
 class Counts:
-    """Safe to use from several threads."""
+    """Safe to use from several threads. What was appended since a count makes it old, not unknown."""
 
     def __init__(self, base: Foundation, scans: Scans) -> None:
         self._base, self._scans, self._lock = base, scans, threading.Lock()
         self._known: OrderedDict[tuple[object, ...], object] = OrderedDict()
 
-    def keys(self, topic: Topic, seen: TopicOverview) -> int:
+    def keys(self, topic: Topic, seen: TopicOverview) -> LiveKeys:
         """How many keys of a topic have a value."""
         with self._scans.one():
-            if (known := self.known_keys(seen)) is not None:
+            known = self.known_keys(seen)
+            if known is not None and known.appended == seen.appended:
                 return known
-            count: int = sum(b.num_rows for b in topic.latest(columns=["offset"]).batches())
-            self._know(_moment(seen), count)
-            return count
+            count = sum(b.num_rows for b in topic.latest(columns=["offset"]).batches())
+            found = LiveKeys(topic.name, count, seen.appended, self._base.clock())
+            self._know(_log(seen), found)
+            return found
 
-    def known_keys(self, seen: TopicOverview) -> int | None:
-        """The same, if it was counted since the log last changed."""
-        found = self._known.get(_moment(seen))
-        return found if isinstance(found, int) else None
+    def known_keys(self, seen: TopicOverview) -> LiveKeys | None:
+        """The same, if they were counted since the log was last cut off at its start."""
+        found = self._known.get(_log(seen))
+        return found if isinstance(found, LiveKeys) else None
 
     def survivors(self, topic: TopicRow, number: int) -> Survivors:
         """What would be left of each segment of a partition if all of it were cleaned."""
         with self._scans.one():
-            while True:
-                (stretch,) = moment_of(self._base, topic, [number]).stretches
-                place = _place(stretch.row, sum(f.facts.records for f in stretch.files))
-                if isinstance(known := self._known.get(place), Survivors):
-                    return known
-                try:
-                    found = Survivors(number, self._count(stretch))
-                except BrokenFileError as error:
-                    if queries.is_live(self._base.catalog, error.name):
-                        raise
-                    continue  # a pass has replaced it, and its bytes are gone
-                self._know(place, found)
-                return found
+            states = states_of(self._base, [topic])
+            state = next((s for s in states if s.row.partition == number), None)
+            if state is None:
+                raise UnknownTopicError(topic.name, number)
+            known = self.known_survivors(state)
+            if known is not None and known.log_end == state.row.log_end:
+                return known
+            found = Survivors(number, state.row.log_end, self._count(state))
+            self._know(_partition(state), found)
+            return found
 
-    def _count(self, stretch: Stretch) -> dict[int, int]:
-        map_bytes = store_settings(self._base.catalog).log_cleaner_dedupe_buffer_size
-        paths = {f.facts.path for f in stretch.files}
-        living = alive(stretch.section, self._base.root, map_bytes, paths, Which.BOTH)
+    def known_survivors(self, state: PartitionState) -> Survivors | None:
+        """The same, if they were counted since something was last removed from the partition."""
+        found = self._known.get(_partition(state))
+        return found if isinstance(found, Survivors) else None
+
+    def _count(self, state: PartitionState) -> dict[int, int]:
+        covered, marks = would_mark(self._base, over_all(state, self._base.clock()))
         segments: dict[int, int] = {}
-        for file in stretch.files:
-            its = living.get(file.facts.path)
-            if file.base_offset < stretch.start:  # some of it lies below log start
-                can_be_read = self._offsets(file) >= stretch.start
-                its = can_be_read if its is None else its & can_be_read
-            count = file.facts.records if its is None else int(np.count_nonzero(its))
+        for file in covered.files:
+            found = marks.files.get(file.facts.path)
+            left = ~found.dead if found else np.ones(file.facts.records, np.bool_)
+            if file.base_offset < covered.log_start:
+                left = left & (self._offsets(file) >= covered.log_start)
+            count = int(np.count_nonzero(left))
             segments[file.segment_base] = segments.get(file.segment_base, 0) + count
         return segments
 
@@ -92,11 +104,6 @@ class Counts:
         row_groups = reader.row_groups(0, LONG_MAX)
         return np.concatenate([reader.read(i, [])["offset"].to_numpy() for i in row_groups])
 
-    def known_survivors(self, state: PartitionState) -> Survivors | None:
-        """The same, if it was counted since the partition last changed."""
-        found = self._known.get(_place(state.row, sum(s.records for s in state.segments)))
-        return found if isinstance(found, Survivors) else None
-
     def _know(self, what: tuple[object, ...], found: object) -> None:
         with self._lock:
             self._known[what] = found
@@ -104,12 +111,13 @@ class Counts:
                 self._known.popitem(last=False)
 
 
-def _moment(seen: TopicOverview) -> tuple[object, ...]:
-    """A topic, as long as nothing has happened to its log."""
-    return ("keys", seen.id, seen.appended, seen.dropped, seen.records)
+def _log(seen: TopicOverview) -> tuple[object, ...]:
+    """A topic, as long as nothing is cut off at the start: no pass changes which keys have a value."""
+    return ("keys", seen.id, seen.dropped)
 
 
-def _place(row: PartitionRow, records: int) -> tuple[object, ...]:
-    """A partition, as long as nothing has happened to it that matters here."""
-    at = (row.log_start, row.log_end, row.first_dirty, row.active_base, records)
-    return ("survivors", row.topic_id, row.partition, *at)
+def _partition(state: PartitionState) -> tuple[object, ...]:
+    """A partition, as long as nothing is removed from it: appends leave as many offsets without record."""
+    row = state.row
+    missing = row.log_end - sum(s.records for s in state.segments)
+    return ("survivors", row.topic_id, row.partition, row.log_start, row.first_dirty, missing)

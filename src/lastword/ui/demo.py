@@ -52,15 +52,19 @@ def _hour(
         [
             (
                 f"user-{n}",
-                json.dumps({"name": f"User {n}", "city": chance.choice(_CITIES), "hour": hour}),
+                _json(name=f"User {n}", city=chance.choice(_CITIES), hour=hour),
             )
             for n in chance.sample(range(400), 60)
         ],
     )
     yield prices, [(f"sku-{chance.randrange(80):03}", f"{chance.uniform(1, 99):.2f}") for _ in range(150)]  # fmt: skip
-    yield carts, [(f"cart-{10 * hour + n}", json.dumps({"items": n + 1})) for n in range(10)]
+    yield carts, [(f"cart-{10 * hour + n}", _json(items=n + 1)) for n in range(10)]
     yield carts, [(f"cart-{10 * (hour - 2) + n}", None) for n in range(8) if hour > 1]
     yield events, [(f"event-{hour}-{n}", f"logged in from {chance.choice(_CITIES)}") for n in range(20)]  # fmt: skip
+
+
+def _json(**fields: object) -> str:
+    return json.dumps(fields, ensure_ascii=False)
 
 
 _CITIES = ("Berlin", "Lisboa", "São Paulo", "Kyōto", "Reykjavík")

@@ -1,8 +1,9 @@
 """How a topic grew, with compaction and as it would have without. Pure, from its passes.
 
 A pass tells how large what it covered was before and after. What came in between two passes is the
-difference between the one's end and the next one's beginning; it is taken to have come evenly. If
-less was there, retention has dropped it, with compaction or without.
+difference between the one's end and the next one's beginning; it is taken to have come evenly. What
+the last pass did not cover tells by its timestamps how much of it was there already. If less was there,
+retention has dropped some: as large a part with compaction as without.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lastword.model import Segment
 from lastword.passes import Pass
 
 _MOST_MOMENTS = 120
@@ -33,18 +35,21 @@ class Growth:
 
 
 def growth(
-    passes: Iterable[Pass], sizes: Mapping[int, int], since_ms: int | None, now_ms: int
+    passes: Iterable[Pass],
+    partitions: Mapping[int, Sequence[Segment]],
+    since_ms: int | None,
+    now_ms: int,
 ) -> Growth:
     """From when it was made, or if that is not given from the first of these passes, until now.
 
-    `sizes`: the bytes of its partitions now.
+    `partitions`: their segments, as they are now.
     """
     by_partition: dict[int, list[Pass]] = defaultdict(list)
     for p in sorted(passes, key=lambda p: (p.started_ms, p.id)):
         if p.error is None:
             by_partition[p.partition].append(p)
-    quiet = sum(size for number, size in sizes.items() if number not in by_partition)
-    lines = [_line(its, sizes.get(n, 0), since_ms, now_ms) for n, its in by_partition.items()]
+    quiet = [s for n, segments in partitions.items() if n not in by_partition for s in segments]
+    lines = [_line(its, partitions.get(n, ()), since_ms, now_ms) for n, its in by_partition.items()]
     lines.append(_line((), quiet, since_ms, now_ms))
     moments = _thinned(sorted({ms for line in lines for ms in line.at_ms}))
     # At the moment of a pass there are two sizes: the one before, and the one after.
@@ -83,13 +88,37 @@ class _Line:
         return compacted, uncompacted
 
 
-def _line(passes: Sequence[Pass], size: int, since_ms: int | None, now_ms: int) -> _Line:
+def _line(
+    passes: Sequence[Pass], segments: Sequence[Segment], since_ms: int | None, now_ms: int
+) -> _Line:
     points = [] if since_ms is None else [(since_ms, (0.0, 0.0))]
     compacted = uncompacted = 0.0
     for p in passes:
-        uncompacted = max(p.bytes_in, uncompacted + p.bytes_in - compacted)
-        compacted = p.bytes_out
-        points.append((p.started_ms, (p.bytes_in, uncompacted)))
+        rest = _there_already(segments, p) if p is passes[-1] else 0.0
+        before = p.bytes_in + rest
+        uncompacted = _without(uncompacted, compacted, before)
+        compacted = p.bytes_out + rest
+        points.append((p.started_ms, (before, uncompacted)))
         points.append((p.started_ms, (compacted, uncompacted)))
-    points.append((now_ms, (size, max(size, uncompacted + size - compacted))))
+    size = sum(s.bytes for s in segments)
+    points.append((now_ms, (size, _without(uncompacted, compacted, size))))
     return _Line([ms for ms, _ in points], [sizes for _, sizes in points])
+
+
+def _without(uncompacted: float, compacted: float, size: float) -> float:
+    """What there would be without compaction when there is `size`, from what there was with and without."""
+    if size < compacted:
+        return max(size, uncompacted * size / compacted)
+    return max(size, uncompacted + size - compacted)
+
+
+def _there_already(segments: Iterable[Segment], p: Pass) -> float:
+    """Bytes that a pass did not cover, as far as they are older than it; they came evenly."""
+    return sum(s.bytes * _share_before(p.started_ms, s) for s in segments if s.base >= p.end)
+
+
+def _share_before(ms: int, segment: Segment) -> float:
+    first_ms, last_ms = segment.first_ms, max(segment.first_ms, segment.max_ms)
+    if not first_ms < ms < last_ms:
+        return float(last_ms <= ms)
+    return (ms - first_ms) / (last_ms - first_ms)

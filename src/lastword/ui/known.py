@@ -43,13 +43,13 @@ def overview_of(
             zip(states, decisions_about(base, states, Asked(retry=False), as_if=True), strict=True)
         )
     last = cleaning.passes(base.catalog, [topic.id], limit=1, only_done=True)
-    return topic_overview(topic, found, last[0] if last else None)
+    return topic_overview(topic, found, last[0] if last else None, base.clock())
 
 
 def growth_of(base: Foundation, topic: TopicRow, states: Sequence[PartitionState]) -> Growth:
     """A topic's bytes over time, if these are its partitions now."""
     passes = cleaning.passes(base.catalog, [topic.id], limit=_GROWTH_PASSES, only_done=True)
-    sizes = {state.row.partition: sum(s.bytes for s in state.segments) for state in states}
+    partitions = {state.row.partition: state.segments for state in states}
     is_whole = len(passes) < _GROWTH_PASSES
     since_ms = queries.created_ms(base.catalog, topic) if is_whole else None
-    return growth(passes, sizes, since_ms, base.clock())
+    return growth(passes, partitions, since_ms, base.clock())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import islice
 from typing import Annotated
 from urllib.parse import urlencode
@@ -13,7 +14,12 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BeforeValidator
 from starlette.responses import HTMLResponse, Response
 
-from lastword.errors import OffsetOutOfRangeError, UnknownTopicError
+from lastword.errors import (
+    BrokenFileError,
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
 from lastword.log.latest import LastRecords, Latest, moment_of
 from lastword.model import Record
 from lastword.topic import Topic
@@ -28,6 +34,13 @@ _MOST_VERSIONS = 200
 _MOST_SHOWN = 1 << 20  # characters of one record, on a page of its own
 
 
+class KeyAs(StrEnum):
+    """How a key is typed in."""
+
+    TEXT = "text"
+    HEX = "hex"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """Which records a visitor asks for."""
@@ -35,13 +48,33 @@ class Wanted:
     view: str = "log"
     partition: int = 0
     start: int | None = None
-    key: str = ""
+    key: str | None = None
+    key_as: KeyAs = KeyAs.TEXT
     how: As = As.AUTO
 
     def link(self, **changes: object) -> str:
         now = replace(self, **changes)  # type: ignore[arg-type]
-        asked = {"view": now.view, "partition": now.partition, "from": now.start, "key": now.key, "as": now.how}  # fmt: skip
-        return "?" + urlencode({k: v for k, v in asked.items() if v not in (None, "")})
+        asked = {
+            "view": now.view,
+            "partition": now.partition,
+            "from": now.start,
+            "key": now.key,
+            "keyas": now.key_as,
+            "as": now.how,
+        }
+        return "?" + urlencode({k: v for k, v in asked.items() if v is not None})
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The key that is asked for, if one is."""
+        if self.key is None or self.key_as is KeyAs.TEXT:
+            return self.key.encode() if self.key is not None else None
+        try:
+            return bytes.fromhex(self.key.removeprefix("0x"))
+        except ValueError:
+            raise InvalidArgumentError(
+                f"{self.key!r:.80} is not hex: two of 0-9 and a-f for each byte"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -62,20 +95,22 @@ def records_page(
     start: Annotated[
         Offset | None, BeforeValidator(lambda v: v or None), Query(alias="from")
     ] = None,
-    key: Annotated[str, Query(max_length=10_000)] = "",
+    key: Annotated[str | None, Query(max_length=10_000)] = None,
+    key_as: Annotated[KeyAs, Query(alias="keyas")] = KeyAs.TEXT,
     how: Annotated[As, Query(alias="as")] = As.AUTO,
 ) -> Response:
     """Records: a partition from an offset, the latest view, or a key and its history."""
     bounds = topic.offsets()
-    wanted = Wanted(view, partition, start, key, how)
+    wanted = Wanted(view, partition, start, key, key_as, how)
     problem, found, history, before = "", [], None, None
     try:
         if view == "key":
-            history = topic.history(_as_key(key), _MOST_VERSIONS + 1) if key else None
+            its = wanted.key_bytes
+            history = None if its is None else topic.history(its, _MOST_VERSIONS + 1)
             found = [_row(record, how) for record in history or ()]
         else:
             found, before = _page_of(ui, topic, wanted, bounds)
-    except OffsetOutOfRangeError as error:
+    except (OffsetOutOfRangeError, InvalidArgumentError) as error:
         problem = str(error)
     more = len(found) > _RECORDS_A_PAGE and view != "key"
     return rendered(
@@ -85,6 +120,7 @@ def records_page(
         bounds=bounds,
         wanted=wanted,
         hows=list(As),
+        keys_as=list(KeyAs),
         records=found[: _MOST_VERSIONS if view == "key" else _RECORDS_A_PAGE],
         history=history,
         before=before,
@@ -102,11 +138,13 @@ def record_page(
     how: Annotated[As, Query(alias="as")] = As.AUTO,
 ) -> Response:
     """One record, whole."""
+    record = record_at(topic, partition, offset)
     return rendered(
         request,
         "record.html",
         topic=topic,
-        record=record_at(topic, partition, offset),
+        record=record,
+        last=_last_of_its_key(topic, record),
         how=how,
         hows=list(As),
         most=_MOST_SHOWN,
@@ -158,9 +196,10 @@ def _page_before(topic: Topic, partition: int, first: int, start: int) -> int | 
     return None
 
 
-def _as_key(text: str) -> bytes:
-    """A key as it is typed: text, or hex after 0x."""
-    if text.startswith("0x"):
-        with suppress(ValueError):
-            return bytes.fromhex(text[2:])
-    return text.encode()
+def _last_of_its_key(topic: Topic, record: Record) -> Record | None:
+    """The record that counts for that key now; None if it has no key, or files are broken."""
+    if record.key is None:
+        return None
+    with suppress(BrokenFileError):
+        return next(iter(topic.history(record.key, 1)), None)
+    return None

@@ -13,8 +13,15 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from lastword import __version__
-from lastword.ui.values import key_text, one_line, shown, spelled
-from lastword.words import counted, in_bytes, in_duration, in_time, setting_in_words
+from lastword.ui.values import key_query, one_line, shown, spelled
+from lastword.words import (
+    counted,
+    in_bytes,
+    in_duration,
+    in_time,
+    removed_in_words,
+    setting_in_words,
+)
 
 HERE = Path(__file__).parent
 
@@ -31,10 +38,11 @@ _environment.filters |= {
     "in_duration": in_duration,
     "setting_in_words": setting_in_words,
     "shown": shown,
-    "key_text": key_text,
+    "key_query": key_query,
     "one_line": one_line,
     "spelled": spelled,
     "counted": counted,
+    "removed_in_words": removed_in_words,
     "number": lambda value: f"{value:,}",
     "percent": lambda ratio: f"{100 * ratio:.0f} %",
     "x": lambda position: Markup(f"{position:.3f}%"),  # of which a picture has thousands

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,9 +26,10 @@ from lastword.errors import InvalidArgumentError, LastwordError
 from lastword.files.reader import FileReader
 from lastword.model import LogFile, Record
 from lastword.opening import open_store
+from lastword.passes import TOMBSTONE
 from lastword.testing import InProcess, ManualClock
 from lastword.ui.anatomy import delete_retention_point, section_of
-from lastword.words import in_duration, in_time
+from lastword.words import counted, in_duration, in_time, removed_in_words
 
 MOST_RECORDS = 60
 MOST_CHARS = 20  # of a key or a value
@@ -111,7 +113,7 @@ class Scene:
         self._plan: Clean | None = None
         self._verdicts: dict[int, Verdict] = {}  # by offset
         self._offset_map: dict[str, int] = {}
-        self._phase, self._message = Phase.IDLE, "Send records, then let the cleaner look."
+        self._phase, self._message = Phase.IDLE, "Let the cleaner look, or send records first."
         self._lock = threading.Lock()
         self._is_over = False
         for segment in _FIRST_LOG:
@@ -211,12 +213,9 @@ class Scene:
         self._verdicts = {v.offset: v for v in verdicts(self._store.base, self._plan)}
         last = last_offsets(self._store.base, self._plan)
         self._offset_map = {key.decode(): offset for key, offset in last.items()}
-        dead = sum(sum(m.removed.values()) for m in self._work.marks.files.values())
         self._phase = Phase.MARKED
-        self._message = (
-            f"Mark: keys were read, newest first; {self._work.marks.keys} went into the map. "
-            f"{dead} record(s) go."
-        )
+        said = (f"Mark: {self._in_the_map()}", self._to_go(self._work), self._newer())
+        self._message = " ".join(filter(None, said))
 
     def _sweep(self) -> None:
         assert self._work is not None
@@ -225,8 +224,8 @@ class Scene:
         kept = len(self._work.files) - len(self._work.sweep_plan.retired)
         self._phase = Phase.SWEPT
         self._message = (
-            f"Sweep: {written} survivor(s) were written to {len(self._work.swept)} new file(s), "
-            f"{kept} file(s) stay as they are. Readers still see the old ones."
+            f"Sweep: {counted(written, 'survivor')} to {counted(len(self._work.swept), 'new file')}"
+            f"; {counted(kept, 'file')} without dead records may stay. Readers still see the old ones."
         )
 
     def _commit(self) -> None:
@@ -236,12 +235,31 @@ class Scene:
             self._over(f"Nothing was changed: {done.error}")
             return
         self._store.gc()
-        removed = ", ".join(f"{n} {reason}" for reason, n in done.removed.items() if n)
         self._over(
             f"Commit: the files were swapped in one transaction. {done.records_in} → "
-            f"{done.records_out} records ({removed or 'nothing'} removed).",
+            f"{counted(done.records_out, 'record')} ({removed_in_words(done.removed)} removed).",
             Phase.COMMITTED,
         )
+
+    def _in_the_map(self) -> str:
+        if not self._offset_map:
+            return "nothing is covered that was not before, so only tombstones were looked at."
+        keys = counted(len(self._offset_map), "key")
+        return f"the dirty section was read, newest first; {keys} went into the map."
+
+    def _to_go(self, work: Work) -> str:
+        removed = sum((Counter(m.removed) for m in work.marks.files.values()), Counter[str]())
+        past = ", past its delete horizon" if removed[TOMBSTONE] else ""
+        return f"To go: {removed_in_words(removed)}{past}."
+
+    def _newer(self) -> str:
+        """Of which keys the active segment has a newer record: a newcomer may miss that they stay."""
+        active = self._topic.describe().partitions[0].segments[-1].base
+        newer = {_text(r.key) for r in self._topic.read(0, active)} & self._offset_map.keys()
+        if not newer:
+            return ""
+        keys = " and ".join(sorted(filter(None, newer)))
+        return f"Newer records of {keys} are in the active segment, where mark does not look."
 
     def _over(self, message: str, phase: Phase = Phase.IDLE) -> None:
         self._cleaner.release()
@@ -266,7 +284,9 @@ class Scene:
             delete_retention_point=delete_retention_point(decision, now_ms),
             first_dirty=partition.first_dirty,
             log_end=partition.log_end,
-            why=self._topic.why().partitions[0].sentences,
+            why=("your pass is at work on it",)
+            if self._work
+            else self._topic.why().partitions[0].sentences,
             offset_map=self._offset_map,
             survivors=self._survivors(),
             latest={key.decode(): value.decode() for key, value in latest.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request
@@ -10,11 +10,12 @@ from starlette.responses import HTMLResponse, Response
 
 from lastword.catalog import queries
 from lastword.cleaner.choose import Asked, decisions_about, states_of
-from lastword.cleaner.plan import Decision
-from lastword.cleaner.why import comes_first, why
+from lastword.cleaner.plan import Clean, Decision
+from lastword.cleaner.why import why
 from lastword.model import LogFile, Segment
 from lastword.topic import Topic
 from lastword.ui.anatomy import Picture, Scale, picture, section_of
+from lastword.ui.counts import Survivors
 from lastword.ui.known import growth_of, overview_of
 from lastword.ui.parts import ATopic, Offset, PartitionNumber, Parts, Ui
 from lastword.ui.render import PageNumber, paged, rendered
@@ -24,6 +25,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 _PARTITIONS_A_PAGE = 8
 _PASSES_SHOWN = 12
 _MOST_FILES = 200
+_MOST_NOTABLE = 60
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,38 @@ class PartitionView:
     decision: Decision
     picture: Picture
     sentences: tuple[str, ...]
-    is_counted: bool
+    counted: Survivors | None
     chosen: Segment | None = None
     section: str = ""
     survivors: int | None = None
     files: Sequence[LogFile] = ()
     before: int | None = None  # the neighbours of the chosen one
     after: int | None = None
+
+
+@dataclass(frozen=True)
+class Notable:
+    """The partitions of which there is something to say, and on which page each is."""
+
+    what: str  # failed, overdue, due
+    is_bad: bool
+    partitions: Sequence[tuple[int, int]]  # number, page
+    more: int
+
+
+def notable(decisions: Sequence[Decision]) -> list[Notable]:
+    """Which partitions have failed, are overdue, or would be cleaned now."""
+    found: list[Notable] = []
+    for what, is_bad, which in (
+        ("failed", True, lambda d: d.state.row.failures > 0),
+        ("overdue", True, lambda d: d.standing.delay_ms > 0),
+        ("due", False, lambda d: isinstance(d, Clean)),
+    ):
+        numbers = [d.state.row.partition for d in decisions if which(d)]
+        listed = [(n, n // _PARTITIONS_A_PAGE + 1) for n in numbers[:_MOST_NOTABLE]]
+        if numbers:
+            found.append(Notable(what, is_bad, listed, len(numbers) - len(listed)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -63,28 +90,26 @@ def topic_page(
     """A topic."""
     row, base, asked = topic.row, ui.store.base, Asked(retry=False)
     states = states_of(base, [row])
-    decisions = decisions_about(base, states, asked)
     would = decisions_about(base, states, asked, as_if=True)
-    before = comes_first(base, row, states, asked)
-    told = why(row.name, would, base.clock(), before).partitions
-    sentences = {p.partition: p.sentences for p in told}
-    shown = paged(decisions, page, _PARTITIONS_A_PAGE)
-    chosen = Chosen(partition, segment)
-    passes = ui.store.passes(topic.name, limit=_PASSES_SHOWN)
     seen = overview_of(base, row, list(zip(states, would, strict=True)))
+    shown = paged(states, page, _PARTITIONS_A_PAGE)
+    told = why(base, row.name, shown.items, asked).partitions
+    now = decisions_about(base, shown.items, asked)
+    chosen = Chosen(partition, segment)
     return rendered(
         request,
         "topic.html",
         topic=row,
         settings=topic.settings(),
         seen=seen,
-        exact_keys=ui.counts.known_keys(seen),
+        known_keys=ui.counts.known_keys(seen),
         views=[
-            _view(ui, topic, d, scale, sentences.get(d.state.row.partition, ()), chosen)
-            for d in shown.items
+            _view(ui, topic, decision, scale, its.sentences, chosen)
+            for decision, its in zip(now, told, strict=True)
         ],
+        notable=notable(would),
         growth=growth_of(base, row, states),
-        passes=passes,
+        passes=ui.store.passes(topic.name, limit=_PASSES_SHOWN),
         scale=scale,
         shown=shown,
     )
@@ -99,17 +124,14 @@ def _view(
     chosen: Chosen,
 ) -> PartitionView:
     counted = ui.counts.known_survivors(decision.state)
-    survivors = counted.segments if counted else None
-    drawn = picture(decision, ui.store.base.clock(), scale, survivors)
-    view = PartitionView(decision, drawn, sentences, survivors is not None)
+    drawn = picture(decision, ui.store.base.clock(), scale, counted.segments if counted else None)
+    view = PartitionView(decision, drawn, sentences, counted)
     if decision.state.row.partition != chosen.partition:
         return view
-    return _with_segment(ui, topic, view, chosen.segment, survivors or {})
+    return _with_segment(ui, topic, view, chosen.segment)
 
 
-def _with_segment(
-    ui: Parts, topic: Topic, view: PartitionView, base: int | None, survivors: Mapping[int, int]
-) -> PartitionView:
+def _with_segment(ui: Parts, topic: Topic, view: PartitionView, base: int | None) -> PartitionView:
     """The partition with the details of a segment that was clicked."""
     decision = view.decision
     segments = decision.state.segments
@@ -124,7 +146,7 @@ def _with_segment(
         view,
         chosen=found,
         section=section_of(found, decision),
-        survivors=survivors.get(found.base),
+        survivors=view.counted.segments.get(found.base) if view.counted else None,
         files=files,
         before=segments[at - 1].base if at else None,
         after=segments[at + 1].base if at + 1 < len(segments) else None,

@@ -10,12 +10,12 @@ import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from urllib.parse import urlencode
 
 MOST_CHARS = 600  # of a value in a list
 _MOST_JSON = (
     1 << 16
 )  # bytes; what is larger is shown as text, but for a record on a page of its own
-_DEEPEST = 50
 # Control characters, those that have no width or no ink, and those that turn the direction of text around.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
@@ -63,14 +63,14 @@ def spelled(text: str) -> str:
     return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def key_text(key: bytes) -> str:
-    """A key as it can be typed in: text, or hex after 0x."""
+def key_query(key: bytes) -> str:
+    """A key as it stands in an address: as text if it can be typed, else in hex."""
     try:
         text = key.decode()
     except UnicodeDecodeError:
-        text = ""
-    is_plain = text and spelled(text) == text and not text.startswith("0x") and text.isprintable()
-    return text if is_plain else f"0x{key.hex()}"
+        text = "\0"
+    is_plain = spelled(text) == text and (text.isprintable() or not text)
+    return urlencode({"key": text} if is_plain else {"key": key.hex(), "keyas": "hex"})
 
 
 def one_line(value: bytes | None, most: int = 80) -> str:
@@ -94,24 +94,24 @@ def _json(value: bytes, most: int) -> str | None:
         json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return _indented(text)
+    return _indented(text, most)
 
 
-def _indented(text: str) -> str | None:
-    """JSON as it was written, number for number, on lines of its own; None if it is too deep."""
+def _indented(text: str, most: int) -> str:
+    """JSON as it was written, number for number, on lines of its own: a bit more than is shown of it."""
     parts: list[str] = []
-    depth, last = 0, ""
-    for token in _TOKEN.findall(text):
-        if token in "}]":
-            depth -= 1
-            parts.append("" if last in ("{", "[") else "\n" + "  " * depth)
-        elif last in ("{", "[", ","):
-            parts.append("\n" + "  " * depth)
-        if token in "{[":
-            depth += 1
-            if depth > _DEEPEST:
-                return None
-        parts.append(": " if token == ":" else token)
+    depth, last, chars = 0, "", 0
+    for match in _TOKEN.finditer(text):
+        if chars > most:
+            break
+        token = match[0]
+        depth -= token in "}]"
+        is_empty = token in "}]" and last in ("{", "[")
+        is_new_line = token in "}]" or last in ("{", "[", ",")
+        before = "\n" + "  " * depth if is_new_line and not is_empty else ""
+        depth += token in "{["
+        parts += [before, ": " if token == ":" else token]
+        chars += len(parts[-2]) + len(parts[-1])
         last = token
     return "".join(parts)
 

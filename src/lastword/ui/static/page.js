@@ -7,10 +7,7 @@ const $$ = (selector, within = document) => [...within.querySelectorAll(selector
 
 // The token comes after the # of the address, which no server sees, and is taken off it at once.
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
-if (given) {
-  keep("token", given);
-  history.replaceState(null, "", location.pathname + location.search);
-}
+if (given) history.replaceState(null, "", location.pathname + location.search);
 
 export function tell(text) {
   const told = $("#told");
@@ -69,8 +66,10 @@ function showAccess() {
   if (unlock) unlock.hidden = Boolean(read("token"));
 }
 
-// A token of an earlier start is good for nothing.
+// A token of an earlier start is good for nothing; and a link with a wrong one must not take the right one away.
 async function checkToken() {
+  if (given && await isToken(given)) keep("token", given);
+  else if (given) tell("The token in that address is not the one of this page.");
   if (read("token") && !(await isToken(read("token")))) keep("token", null);
   showAccess();
 }
@@ -190,6 +189,7 @@ document.addEventListener("click", ({ target }) => {
 });
 
 const newTopic = $("#new-topic");
+newTopic?.addEventListener("input", () => { $("output", newTopic).textContent = ""; });
 newTopic?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const fields = newTopic.elements, output = $("output", newTopic), settings = {};
@@ -219,62 +219,69 @@ function line(text, className = "", href = "") {
   return made;
 }
 
+const many = { tombstone: "tombstones", "null key": "null keys" };
+const reasons = (removed) => Object.entries(removed).filter(([, n]) => n).map(([why, n]) => `${number(n)} ${n === 1 ? why : many[why] || why}`).join(", ") || "nothing";
+const sum = (values) => values.reduce((all, value) => all + value, 0);
+
 // What would go is known when mark has read the keys, which is done on demand.
-function outcome(p) {
-  if (!p.removed) return counted(p.records, "record");
-  const gone = Object.entries(p.removed).filter(([, many]) => many);
-  const left = gone.reduce((all, [, many]) => all - many, p.records);
-  return `${number(p.records)} → ${counted(left, "record")}: ${gone.map(([reason, many]) => `${number(many)} ${reason}`).join(", ") || "nothing"} would be removed`;
+function outcome(records, removed) {
+  if (!removed) return counted(records, "record");
+  return `${number(records)} → ${counted(records - sum(Object.values(removed)), "record")}: ${reasons(removed)} would be removed`;
 }
 
-function countButton(topic) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.textContent = "Count what would be removed";
-  button.addEventListener("click", () => {
-    button.disabled = true;
-    showPlan(topic, true);
-  });
-  return button;
+function together(removals) {
+  const all = {};
+  for (const [why, n] of removals.flatMap(Object.entries)) all[why] = (all[why] || 0) + n;
+  return all;
 }
 
 let planned = 0;
 async function showPlan(topic, count = false) {
   const plan = $("#plan"), now = $("#clean-now"), force = $("#force").checked, mine = ++planned;
-  now.disabled = true;
+  now.disabled = $("#clean-count").disabled = true;
   try {
     const found = await ask("GET", `/api/topics/${topic}/plan?force=${force}${count ? "&count=true" : ""}`), due = found.filter((p) => p.is_clean);
     if (mine !== planned) return; // it was asked for otherwise meanwhile
-    const sum = due.reduce((total, p) => total + p.records, 0);
-    plan.replaceChildren(line(`${due.length} of ${counted(found.length, "partition")} would be cleaned; ${counted(sum, "record")} covered`),
-      ...found.slice(0, 100).map((p) => line(p.is_clean
-        ? `partition ${p.partition}: would be cleaned (${p.sentence}), ${outcome(p)}`
-        : `partition ${p.partition}: would not be cleaned: ${p.sentence}`, p.is_clean ? "" : "faint")));
+    const removed = count ? together(due.map((p) => p.removed)) : null;
+    plan.replaceChildren(line(`${due.length} of ${counted(found.length, "partition")} would be cleaned: ${outcome(sum(due.map((p) => p.records)), removed)}`),
+      ...found.slice(0, 100).flatMap((p) => [line(p.is_clean
+        ? `partition ${p.partition}: would be cleaned (${p.sentence}), ${outcome(p.records, p.removed)}`
+        : `partition ${p.partition}: would not be cleaned: ${p.sentence}`, p.is_clean ? "" : "faint"),
+      ...p.first.map((first) => line(`partition ${p.partition}: ${first}`))]));
     now.disabled = !due.length;
-    if (due.length && !count) plan.append(countButton(topic));
+    $("#clean-count").disabled = !due.length || count;
   } catch (error) {
     if (mine === planned) plan.replaceChildren(line(error.message, "error"));
   }
 }
 
+// What a pass did, with the account of it behind a link.
+const done = (p) => line(`partition ${p.partition}: ${number(p.records_in)} → ${counted(p.records_out, "record")}; ${reasons(p.removed)} removed`, "", `/passes/${p.id}`);
+
 async function cleanNow(topic) {
-  const plan = $("#plan"), now = $("#clean-now"), began = Date.now();
-  now.disabled = $("#force").disabled = true;
+  const plan = $("#plan"), now = $("#clean-now"), began = Date.now(), step = line(""), seconds = document.createElement("span");
+  seconds.setAttribute("aria-hidden", "true"); // else it would be read out again and again
+  now.disabled = $("#force").disabled = $("#clean-count").disabled = true;
   $("#clean-dialog [value='']").focus();
   try {
     let cleaning = await ask("POST", `/api/topics/${topic}/clean`, { force: $("#force").checked });
     while (cleaning.state === "waiting" || cleaning.state === "running") {
-      const step = cleaning.tasks ? `${cleaning.step}: ${cleaning.tasks_done} of ${cleaning.tasks} tasks` : cleaning.step || "waiting";
-      plan.replaceChildren(line(`${step} … ${Math.round((Date.now() - began) / 1000)} s`));
+      const goesOn = cleaning.tasks ? `${cleaning.step}: ${cleaning.tasks_done} of ${cleaning.tasks} tasks` : cleaning.step || "waiting";
+      if (step.textContent !== goesOn) step.textContent = goesOn;
+      if (seconds.parentElement !== plan) plan.replaceChildren(step, seconds);
+      seconds.textContent = `${Math.round((Date.now() - began) / 1000)} s`;
       await new Promise((resolve) => setTimeout(resolve, 400));
       cleaning = await ask("GET", `/api/cleanings/${cleaning.id}`);
     }
+    const passes = cleaning.passes.filter((p) => !p.error), took = ((Date.now() - began) / 1000).toFixed(1);
+    const all = `${counted(passes.length, "partition")} cleaned in ${took} s: ${number(sum(passes.map((p) => p.records_in)))} → ${counted(sum(passes.map((p) => p.records_out)), "record")}`;
     plan.replaceChildren(
       ...(cleaning.error ? [line(cleaning.error, "error")] : []),
-      ...cleaning.passes.filter((p) => !p.error).map((p) => line(`partition ${p.partition}: ${number(p.records_in)} → ${number(p.records_out)} records`, "", `/passes/${p.id}`)),
-      ...cleaning.left.map((sentence) => line(sentence, "faint")));
-    if (!plan.children.length) plan.replaceChildren(line("nothing was cleaned"));
-    if (!$("#clean-dialog").open) tell(`${topic}: ${plan.textContent}`);
+      line(passes.length ? all : "Nothing was cleaned."),
+      ...cleaning.expired.map((sentence) => line(sentence)),
+      ...passes.slice(0, 100).map(done),
+      ...cleaning.left.slice(0, 100).map((sentence) => line(sentence, "faint")));
+    if (!$("#clean-dialog").open) tell(`${topic}: ${cleaning.error || (passes.length ? all : "nothing was cleaned")}`);
     await refresh();
   } catch (error) {
     plan.replaceChildren(line(error.message, "error"));
@@ -285,6 +292,7 @@ async function cleanNow(topic) {
 document.addEventListener("click", ({ target }) => {
   if (target.id === "unlock") askForToken();
   if (target.id === "clean-now") cleanNow($("#clean").dataset.topic);
+  if (target.id === "clean-count") showPlan($("#clean").dataset.topic, true);
   if (target.id === "clean") {
     $("#clean-dialog").showModal();
     if ($("#force").disabled) return; // a cleaning is under way, and shown

@@ -4,7 +4,8 @@ import { ask, counted, tell } from "/static/page.js";
 
 const $ = (selector) => document.querySelector(selector);
 const next = { idle: "Let the cleaner look", planned: "Mark: fill the map", marked: "Sweep: keep the survivors", swept: "Commit: swap the files", committed: "Let the cleaner look" };
-const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+const shows = { marked: "#map", swept: "#new-file", committed: "#log" };
+const isNarrow = matchMedia("(max-width: 640px)"), isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 let state = null, gone = new Map();
 
 function made(tag, className, ...texts) {
@@ -17,10 +18,11 @@ function made(tag, className, ...texts) {
 function box(record, className) {
   const value = made("span", "", record.value === null ? "✕ null" : record.value);
   const element = made("div", `record ${className}`, made("span", "offset", String(record.offset)), made("b", "", record.key), value);
-  if (record.waits) element.append(made("span", "waits", record.waits === "0 ms" ? "may go" : `⏳ ${record.waits}`));
+  element.append(made("span", "waits", !record.waits ? "" : record.waits === "0 ms" ? "may go" : `stays ${record.waits}`));
   element.setAttribute("role", "listitem");
   element.dataset.offset = record.offset;
   element.title = `offset ${record.offset}: ${record.key} = ${record.value ?? "null"}${record.verdict ? `\n${record.verdict}` : ""}`;
+  element.setAttribute("aria-label", element.title);
   return element;
 }
 
@@ -51,11 +53,16 @@ function draw(now) {
   sessionStorage.setItem("gone", JSON.stringify([...gone.values()]));
   $("#scene").dataset.phase = now.phase;
   $("#scene-message").textContent = now.message;
-  $("#scene-clock").textContent = now.clock.replace(/\.\d+Z$/, "Z");
+  $("#scene-clock").textContent = now.clock.replace(/:\d\d\.\d+Z$/, "Z");
   $("#step").textContent = next[now.phase];
-  for (const item of document.querySelectorAll("#steps li")) item.classList.toggle("now", item.dataset.phase === now.phase);
-  const byOffset = new Map(now.records.map((r) => [r.offset, r]));
-  $("#new-file").replaceChildren(...now.survivors.map((offset) => box(byOffset.get(offset), className(byOffset.get(offset)))));
+  const steps = [...document.querySelectorAll("#steps li")], at = steps.findIndex((item) => item.dataset.phase === now.phase);
+  steps.forEach((item, i) => { item.classList.toggle("now", i === at); item.classList.toggle("done", i < at); });
+  // What mark and sweep have made is still to be seen after the commit.
+  if (now.phase !== "committed") {
+    const byOffset = new Map(now.records.map((r) => [r.offset, r]));
+    $("#new-file").replaceChildren(...now.survivors.map((offset) => box(byOffset.get(offset), className(byOffset.get(offset)))));
+  }
+  $("#scene-columns").classList.toggle("past", now.phase === "committed");
   rows("#latest", Object.entries(now.latest));
   $("#why").replaceChildren(...now.why.map((sentence) => made("li", "", sentence)));
   $("#totals").textContent = `log start ${now.log_start} · delete retention point ${now.delete_retention_point} · first dirty ${now.first_dirty} · log end ${now.log_end} · ${counted(now.passes, "pass", "passes")}, ${counted(now.removed.obsolete, "obsolete record")} and ${counted(now.removed.tombstone, "tombstone")} removed`;
@@ -77,6 +84,7 @@ async function showReading(now) {
 }
 
 function showMap(now) {
+  if (now.phase === "committed") return;
   rows("#map", Object.entries(now.offset_map).sort((a, b) => a[1] - b[1]));
 }
 
@@ -102,10 +110,12 @@ async function play(name, body) {
       nextValue(now);
     }
     draw(now);
+    if (isNarrow.matches && now.phase !== before && shows[now.phase]) $(shows[now.phase]).scrollIntoView({ block: "center" });
     if (before === "planned" && now.phase === "marked") await showReading(now);
     else showMap(now);
   } catch (error) {
     tell(error.message);
+    $("#scene-message").textContent = error.message;
     if (/scene is over/.test(error.message)) begin();
   }
 }
@@ -137,7 +147,10 @@ $("#send").addEventListener("submit", (event) => {
   act("send", { key: fields.key.value, value: fields.value.value });
   fields.value.value = `V${++sent}`;
 });
-$("#send-null").addEventListener("click", () => act("send", { key: $("#send").elements.key.value, value: null }));
+$("#send-null").addEventListener("click", () => {
+  const form = $("#send");
+  if (form.reportValidity()) act("send", { key: form.elements.key.value, value: null });
+});
 $("#roll").addEventListener("click", () => act("roll"));
 $("#step").addEventListener("click", () => act("step"));
 $("#again").addEventListener("click", begin);
