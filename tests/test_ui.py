@@ -30,7 +30,8 @@ from lastword.catalog import schema
 from lastword.cleaner.choose import Asked, decisions_for
 from lastword.cleaner.mark import mark
 from lastword.cleaner.overview import Overview, overview
-from lastword.cleaner.plan import Decision
+from lastword.cleaner.plan import Clean, Decision
+from lastword.cleaner.run import Cleaner
 from lastword.errors import InvalidArgumentError
 from lastword.foundation import Foundation
 from lastword.model import Segment
@@ -492,6 +493,7 @@ class TestPages:
         page = web.get("/topics/users/records?view=key&key=61&keyas=hex").text
         assert "Whatever came before was removed by" in page
         assert "no record of this key" in web.get("/topics/users/records?view=key&key=zz").text
+        assert "is not hex" in web.get("/topics/users/records?view=key&key=zz&keyas=hex").text
         assert "tombstone" in web.get("/topics/users/records?view=key&key=c").text
 
     def test_any_key_can_be_looked_up(self, web: TestClient, users: Topic) -> None:
@@ -510,6 +512,16 @@ class TestPages:
         (link,) = re.findall(r'class="key" href="([^"]+)"', page)
         assert web.get(html.unescape(link)).status_code == 200
         assert "its history" not in web.get("/topics/users/records/0/5").text
+
+    def test_whether_a_record_is_the_last_word(self, web: TestClient, users: Topic) -> None:
+        def page(place: str) -> str:
+            return web.get(f"/topics/users/records/{place}").text
+
+        assert 'superseded by <a href="/topics/users/records/0/3">offset 3</a>' in page("0/1")
+        assert "the last word on its key" in page("0/3")
+        users.add_partitions(2)
+        write(users, "a=9*", partition=1)
+        assert 'superseded by <a href="/topics/users/records/1/0">1:0</a>' in page("0/3")
 
     def test_many_versions_of_a_key(self, web: TestClient, users: Topic) -> None:
         users.append([("many", str(n)) for n in range(300)])
@@ -684,6 +696,45 @@ class TestPages:
         assert "1 topic needs attention" in page
         assert "paused" in page
 
+    def test_what_the_cleaner_is_at(self, web: TestClient, users: Topic, local: Store) -> None:
+        (plan,) = decisions_for(local.base, [users.row], Asked(force=True))
+        assert isinstance(plan, Clean)
+        assert "being cleaned" not in web.get("/topics/users").text
+        with Cleaner(local.base, InProcess()) as cleaner:
+            cleaner.claim(plan)
+            page = web.get("/topics/users").text
+            assert "being cleaned" in page
+            assert ">well<" not in page
+            cleaner.release()
+        assert "the cleaner is switched off" not in web.get("/").text
+        web.patch("/api/settings", json={"changes": {"log.cleaner.enable": "false"}}, headers=WITH_TOKEN)  # fmt: skip
+        assert "the cleaner is switched off" in web.get("/").text
+        assert "the cleaner service is switched off" in web.get("/topics/users").text
+
+    def test_which_of_many_partitions_need_attention(
+        self, web: TestClient, local: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = local.create_topic("wide", 20, {"max.compaction.lag.ms": 1_000})
+        for partition in (8, 19):
+            write(topic, "a=1 | a=2*", partition)
+        clock.advance(5_000)
+
+        def shown() -> list[tuple[str, str]]:
+            page = web.get("/topics/wide").text
+            assert re.findall(r">(\w+)</span> partitions", page) == ["overdue", "due"]
+            return re.findall(r"page=(\d+)#partition-(\d+)", page)
+
+        assert shown() == [("2", "8"), ("3", "19")] * 2
+        assert 'id="partition-19"' in web.get("/topics/wide?page=3").text
+        monkeypatch.setattr("lastword.ui.topic_page._MOST_NOTABLE", 1)
+        assert shown() == [("2", "8")] * 2
+        assert "and 1 more" in web.get("/topics/wide").text
+        write(local.create_topic("narrow", 8, {"max.compaction.lag.ms": 1}), "a=1 | a=2*")
+        clock.advance(5_000)
+        assert (
+            "</span> partitions" not in web.get("/topics/narrow").text
+        )  # all of it is on this page
+
     def test_metrics(self, web: TestClient, users: Topic) -> None:
         assert web.head("/metrics").status_code == 200
         answer = web.get("/metrics")
@@ -726,6 +777,23 @@ class TestDoing:
         assert (status, "must be greater than or equal to 1" in message) == (400, True)
         users.alter({"cleanup.policy": "delete"})
         assert post("/api/topics/users/clean", {})[0] == 409
+        half = web.post("/api/topics", content=b'{"name": "\\ud83d"}', headers={**WITH_TOKEN, "content-type": "application/json"})  # fmt: skip
+        assert (half.status_code, "\\ud83d" in half.json()["message"]) == (400, True)
+
+    def test_what_retention_does_first(
+        self, web: TestClient, local: Store, clock: ManualClock
+    ) -> None:
+        config = {"cleanup.policy": "compact,delete", "retention.ms": 1_000}
+        write(local.create_topic("t", config=config), "a=1 b=1 | a=2*")
+        clock.advance(2_000)
+        (planned,) = web.get("/api/topics/t/plan").json()
+        (first,) = planned["first"]
+        assert first.startswith("before that, retention would drop 2 segments, 3 records (")
+        done = web.post("/api/topics/t/clean", json={}, headers=WITH_TOKEN).json()
+        while done["state"] in ("waiting", "running"):
+            done = web.get(f"/api/cleanings/{done['id']}").json()
+        (expired,) = done["expired"]
+        assert expired.startswith("t-0: expired 2 segments, 3 records (")
 
     def test_clean_after_a_dry_run(self, web: TestClient, users: Topic) -> None:
         (left,) = web.get("/api/topics/users/plan").json()

@@ -264,6 +264,7 @@ class TestDoing:
             page.get_by_role("button", name="Create").click()
             expect(page.locator("#new-topic output")).to_contain_text("did you mean 'segment.ms'?")
             page.get_by_label("Other settings").fill("segment.ms=3600000")
+            expect(page.locator("#new-topic output")).to_have_text("")
             page.get_by_role("button", name="Create").click()
             expect(page.locator("h1")).to_contain_text("users")
             assert local.topic("users").config.segment_ms == 3_600_000
@@ -302,7 +303,8 @@ class TestDoing:
             page.keyboard.press("Escape")
             page.get_by_role("button", name="Clean…").click()
             expect(page.get_by_label("force")).to_be_disabled()
-            expect(plan).to_contain_text("3 → 2 records", timeout=60_000)
+            expect(plan).to_contain_text("1 partition cleaned in", timeout=60_000)
+            expect(plan).to_contain_text("partition 0: 3 → 2 records; 1 obsolete removed")
             expect(plan).not_to_contain_text("would be")
             page.get_by_role("button", name="Close").click()
             expect(page.locator("#passes tbody tr")).to_have_count(1)
@@ -368,6 +370,9 @@ class TestDoing:
             expect(page.locator("#unlock")).to_be_hidden()
             page.reload()
             page.wait_for_load_state("networkidle")
+            expect(page.locator("#unlock")).to_be_hidden()
+            page.goto(f"{address}/passes#token=old")  # which does not take the right one away
+            expect(page.locator("#told")).to_contain_text("is not the one of this page")
             expect(page.locator("#unlock")).to_be_hidden()
 
     def test_read_only(self, visit: Open, local: Store) -> None:
@@ -525,6 +530,28 @@ class TestScene:
         expect(page.locator("#scene")).to_have_attribute("aria-busy", "false")
         expect(page.locator("#log .record")).to_have_count(11)
         expect(page.locator("#told")).to_have_text("")
+
+    @pytest.mark.provokes(400, 404)
+    def test_what_cannot_be_is_said_and_a_scene_that_is_over_begins_anew(
+        self, visit: Open, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.ui.scenes._MOST_SCENES", 1)
+        with served(local) as address:
+            page = visit(f"{address}/scene")
+            expect(page.locator("#log .record")).to_have_count(11)
+            page.get_by_label("Key", exact=True).fill("")
+            page.locator("#send-null").click()  # the browser asks for a key
+            expect(page.get_by_label("Key", exact=True)).to_be_focused()
+            page.get_by_label("Key", exact=True).fill("K9")
+            monkeypatch.setattr("lastword.ui.scene.MOST_RECORDS", 12)
+            self.press(page, "#send-value")
+            self.press(page, "#send-value")
+            expect(page.locator("#scene-message")).to_contain_text("12 records at the most")
+            expect(page.locator("#log .record")).to_have_count(12)
+            expect(visit(f"{address}/scene").locator("#log .record")).to_have_count(11)
+            page.locator("#step").click()
+            expect(page.locator("#log .record")).to_have_count(11)
+            expect(page.locator("#scene-message")).to_contain_text("Let the cleaner look")
 
     def test_mark_is_shown_as_it_went(self, visit: Open, demo: str) -> None:
         page = visit(f"{demo}/scene")
