@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -508,8 +509,10 @@ class TestOpening:
         monkeypatch.setattr("lastword.catalog.engine._CONNECT_TIMEOUT_S", "2")
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/db?data_root=/nowhere"
+            began = time.monotonic()
             with pytest.raises(CatalogError, match="timeout"):
                 lastword.open(url)
+            assert time.monotonic() - began < 60  # else it takes more than two minutes
 
     def test_opened_by_many_at_once(self, catalog_url: str) -> None:
         barrier = threading.Barrier(8)
