@@ -67,7 +67,7 @@ def comes_first(
 def _first(state: PartitionState, asked: Asked, now_ms: int) -> Iterator[str]:
     row = state.row
     if rolls(row, state.topic, asked, now_ms):
-        why_now = "force" if asked.force else "it is old enough"
+        why_now = "as forced" if asked.force else "it is old enough"
         yield f"before that, the active segment would be rolled: {why_now}"
     dropped = retention.plan(state.topic, row.partition, state.segments, now_ms)
     if dropped and not row.is_claimed(now_ms):

@@ -222,10 +222,11 @@ class Scene:
         self._cleaner.sweep([self._work])
         written = sum(s.facts.records for s in self._work.swept)
         kept = len(self._work.files) - len(self._work.sweep_plan.retired)
+        stay = f"; {counted(kept, 'file')} without dead records may stay" if kept else ""
         self._phase = Phase.SWEPT
         self._message = (
             f"Sweep: {counted(written, 'survivor')} to {counted(len(self._work.swept), 'new file')}"
-            f"; {counted(kept, 'file')} without dead records may stay. Readers still see the old ones."
+            f"{stay}. Readers still see the old ones."
         )
 
     def _commit(self) -> None:
