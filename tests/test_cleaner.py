@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Engine, event, select
 
 from lastword import retention
 from lastword.catalog import cleaning, retired, schema
@@ -1024,6 +1024,27 @@ def test_two_services_share_a_store(store: Store) -> None:
     assert store.check().is_clean
 
 
+def test_old_passes_are_not_read_to_find_horizons(local: Store) -> None:
+    """A topic that is cleaned all day has very many of them."""
+    topic = local.create_topic("t")
+    write(topic, "a=1 a=∅")
+    clean(topic)
+    asked: list[tuple[str, Any]] = []
+
+    def note(
+        _connection: object, _cursor: object, sql: str, parameters: object, *_: object
+    ) -> None:
+        asked.append((sql, parameters))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    cleaning.states(local.base.catalog, [topic.row], 0)
+    event.remove(Engine, "before_cursor_execute", note)
+    ((sql, parameters),) = [(sql, its) for sql, its in asked if "first_tombstone" in sql]
+    with local.base.catalog.read() as tx:
+        plan = tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", parameters).all()
+    assert [step.detail for step in plan] == ["SEARCH pass USING INDEX horizon (topic_id=?)"]
+
+
 class TestMetrics:
     def values(self, store: Store) -> dict[str, float]:
         return {g.name: g.value for g in gauges(overview(store.base))}
@@ -1182,6 +1203,8 @@ class TestOverview:
         local.alter({"log.cleaner.enable": False})
         assert not overview(local.base).is_enabled
         assert "the cleaner service is switched off" in str(topic.why())
+        topic.alter({"cleanup.policy": "delete"})  # retention goes on
+        assert "switched off" not in str(topic.why())
 
     def test_what_a_cleaner_is_at_work_on(self, local: Store, clock: ManualClock) -> None:
         topic = local.create_topic("t", partitions=2)

@@ -199,6 +199,17 @@ class TestTombstones:
         said = in_words(planned(s))
         assert "consumer group 'slow' has read only up to offset 0 and holds later" in said
 
+    def test_a_group_that_has_read_all_that_is_left_holds_nothing_back(self) -> None:
+        s = state([(5, 1)], first_dirty=10, horizons=[self.HORIZON], held_from=5)
+        assert self.HORIZON.first_tombstone < 5 < self.HORIZON.end
+        assert "holds later tombstones back" not in in_words(planned(s))
+
+    def test_those_that_retention_has_dropped_do_not_count(self) -> None:
+        later = replace(self.HORIZON, at_ms=NOW + 1)
+        s = state([(5, 1)], first_dirty=10, horizons=[later], log_start=10)
+        assert planned(s).standing.waiting == ()
+        assert "delete horizon" not in in_words(planned(s))
+
 
 class TestHowFar:
     def test_all_that_is_cleanable_if_memory_allows(self) -> None:

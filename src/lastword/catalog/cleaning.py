@@ -32,6 +32,7 @@ from lastword.passes import FileChange, Horizon, PartitionState, Pass
 CLAIM_MS = 60_000  # a lease: renewed while the pass runs, free again when the cleaner is dead
 _FIRST_RETRY_MS, _LAST_RETRY_MS = 30_000, 3_600_000
 _FORGET_CLEANERS_MS = 7 * 86_400_000
+_MOST_OF_A_ROUND = 20_000  # passes, those of other cleaners in between included
 _FACTS = tuple(f.name for f in fields(Pass) if f.name not in ("topic", "jobs"))
 _OF_A_PASS = attrgetter(*_FACTS)
 
@@ -240,7 +241,11 @@ def last_round(catalog: Catalog) -> list[Pass]:
     newest = passes(catalog, limit=1)
     if not newest:
         return []
-    its = and_(pass_.c.by == newest[0].by, pass_.c.started_ms == newest[0].started_ms)
+    its = and_(
+        pass_.c.id > newest[0].id - _MOST_OF_A_ROUND,
+        pass_.c.by == newest[0].by,
+        pass_.c.started_ms == newest[0].started_ms,
+    )
     query = select(pass_, topic.c.name).join(topic, topic.c.id == pass_.c.topic_id)
     with catalog.read() as tx:
         return [_pass(row) for row in tx.execute(query.where(its).order_by(pass_.c.id.desc()))]
@@ -256,7 +261,8 @@ def _horizons(tx: Connection, topic_ids: list[int]) -> dict[tuple[int, int], lis
     rows = tx.execute(
         select(c.topic_id, c.partition, c.id, c.start, c.end, c.horizon_ms, c.first_tombstone)
         .where(pass_.c.topic_id.in_(topic_ids), pass_.c.first_tombstone.is_not(None))
-        .order_by(pass_.c.id)
+        .order_by(c.topic_id, c.partition, c.id)  # as the index has it: ordered by id alone, SQLite
+        # takes another, and reads every pass there ever was
     )
     found = defaultdict(list)
     for row in rows:

@@ -52,6 +52,7 @@ class Standing:
     too_young: Segment | None  # the first segment that min.compaction.lag.ms protects
     delay_ms: int  # how overdue, by max.compaction.lag.ms
     expired: tuple[Horizon, ...]  # tombstones past their horizon, held back or not
+    waiting: tuple[Horizon, ...]  # and those that are not past it yet
     is_held: bool  # a consumer group holds back all of them
 
     @property
@@ -110,23 +111,9 @@ def decide(
 
     `force` ignores the dirty ratio; `retry` does not wait after a failure.
     """
-    at = standing(state, now_ms)
-    row, config = state.row, state.topic.config
-    if state.topic.paused_ms is not None:
-        return Nothing(state, at, f"it was paused at {in_time(state.topic.paused_ms)}; resume it")
-    if not config.is_compact:
-        policy = config.policy or "empty"
-        return Nothing(state, at, f"cleanup.policy is {policy}; only compact is cleaned")
-    if row.is_claimed(now_ms):
-        until = in_time(row.claim_until_ms or 0)
-        return Nothing(state, at, f"a cleaner is at work on it (its claim runs until {until})")
-    if row.failures and now_ms < row.retry_after_ms and not retry:
-        return Nothing(
-            state,
-            at,
-            f"the last {counted(row.failures, 'pass', 'passes')} failed, to be tried again at "
-            f"{in_time(row.retry_after_ms)}: {row.failure}",
-        )
+    at, obstacle = standing(state, now_ms), _obstacle(state, now_ms, retry=retry)
+    if obstacle is not None:
+        return Nothing(state, at, obstacle)
     cause = _cause(state, at, force)
     if cause is None:
         return Nothing(state, at, _reason(state, at, now_ms))
@@ -165,7 +152,8 @@ def standing(state: PartitionState, now_ms: int) -> Standing:
         too_young = next((s for s in dirty if s.max_ms > limit_ms), None)
     bound = too_young.base if too_young else row.active_base
     oldest_ms = min((s.first_ms for s in dirty if s.first_ms > 0), default=LONG_MAX)
-    expired = tuple(h for h in state.horizons if h.at_ms <= now_ms and h.end > row.log_start)
+    horizons = [h for h in state.horizons if h.end > row.log_start]
+    expired = tuple(h for h in horizons if h.at_ms <= now_ms)
     return Standing(
         first_dirty=first_dirty,
         first_uncleanable=max(first_dirty, bound),
@@ -176,13 +164,14 @@ def standing(state: PartitionState, now_ms: int) -> Standing:
         too_young=too_young,
         delay_ms=max(0, now_ms - config.max_compaction_lag_ms - oldest_ms),
         expired=expired,
+        waiting=tuple(h for h in horizons if h.at_ms > now_ms),
         is_held=bool(expired) and not any(_may_go(h, state) for h in expired),
     )
 
 
 def is_holding_back(state: PartitionState, at: Standing) -> bool:
     """Whether a consumer group holds back tombstones that are past their horizon."""
-    return state.held_from is not None and any(h.end > state.held_from for h in at.expired)
+    return not all(_may_go(h, state) for h in at.expired)
 
 
 def in_order(plans: Iterable[Clean]) -> list[Clean]:
@@ -220,6 +209,24 @@ def as_if_from(state: PartitionState, log_start: int) -> PartitionState:
 def _horizon_ms(state: PartitionState, now_ms: int) -> int:
     """From when the tombstones may go that a pass now covers first."""
     return min(LONG_MAX, now_ms + state.topic.config.delete_retention_ms)
+
+
+def _obstacle(state: PartitionState, now_ms: int, *, retry: bool) -> str | None:
+    """What keeps any pass away from it, however dirty it is."""
+    row, config = state.row, state.topic.config
+    if state.topic.paused_ms is not None:
+        return f"it was paused at {in_time(state.topic.paused_ms)}; resume it"
+    if not config.is_compact:
+        return f"cleanup.policy is {config.policy or 'empty'}; only compact is cleaned"
+    if row.is_claimed(now_ms):
+        until = in_time(row.claim_until_ms or 0)
+        return f"a cleaner is at work on it (its claim runs until {until})"
+    if row.failures and now_ms < row.retry_after_ms and not retry:
+        return (
+            f"the last {counted(row.failures, 'pass', 'passes')} failed, to be tried again at "
+            f"{in_time(row.retry_after_ms)}: {row.failure}"
+        )
+    return None
 
 
 def _cause(state: PartitionState, at: Standing, force: bool) -> str | None:

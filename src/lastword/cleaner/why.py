@@ -52,8 +52,11 @@ def why(base: Foundation, topic: str, states: Sequence[PartitionState], asked: A
     """What a cleaner that came now would do with these partitions of a topic."""
     decisions, now_ms = decisions_about(base, states, asked, as_if=True), base.clock()
     first = comes_first(states, asked, now_ms)
-    last = () if store_settings(base.catalog).log_cleaner_enable else (_SWITCHED_OFF,)
-    found = [partition_why(d, now_ms, [*first[d.state.row.partition], *last]) for d in decisions]
+    is_off = not store_settings(base.catalog).log_cleaner_enable
+    found = []
+    for d in decisions:
+        last = [_SWITCHED_OFF] if is_off and d.state.topic.config.is_compact else []
+        found.append(partition_why(d, now_ms, [*first[d.state.row.partition], *last]))
     return Why(topic, tuple(found))
 
 
@@ -98,7 +101,7 @@ def _sentences(decision: Decision, now_ms: int) -> Iterator[str]:
         yield f"the last {counted(row.failures, 'pass', 'passes')} failed: {row.failure}"
     if decision.state.topic.config.is_compact:
         yield from _held_back(decision, now_ms)
-        yield from _tombstones(decision, now_ms)
+        yield from _tombstones(decision)
     yield from _kept(decision, now_ms)
 
 
@@ -136,12 +139,12 @@ def _kept(decision: Decision, now_ms: int) -> Iterator[str]:
             yield f"retention would drop the oldest segment at {in_time(goes_ms)} (retention.ms)"
 
 
-def _tombstones(decision: Decision, now_ms: int) -> Iterator[str]:
+def _tombstones(decision: Decision) -> Iterator[str]:
     """How long tombstones of the clean section stay."""
     state, at = decision.state, decision.standing
-    waiting = [h.at_ms for h in state.horizons if h.at_ms > now_ms]
-    if waiting:
-        yield f"tombstones wait for their delete horizon, the next at {in_time(min(waiting))}"
+    if at.waiting:
+        next_ms = min(h.at_ms for h in at.waiting)
+        yield f"tombstones wait for their delete horizon, the next at {in_time(next_ms)}"
     if is_holding_back(state, at):
         yield (
             f"consumer group {state.held_by!r} has read only up to offset {state.held_from} and "

@@ -39,7 +39,7 @@ def fill(folder: str) -> None:
                 store.clean(runner=InProcess())
                 store.expire()
         with store.consumer("billing", ["shop.carts"]) as billing:
-            billing.poll(max_records=200)
+            billing.poll(max_records=120)
             billing.commit()
 
 
