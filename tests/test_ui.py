@@ -152,7 +152,7 @@ class TestAnatomy:
         write(topic, "c=1 c=2")
         clock.advance(2_000)
         write(topic, "d=1 d=2 | e=1 e=2*")
-        drawn = picture(decision_of(topic), clock())
+        drawn = picture(decision_of(topic))
         assert [(b.section, b.x, b.width, b.records) for b in drawn.bars] == [
             ("clean", 0, 40, 2),
             ("dirty", 40, 20, 2),
@@ -168,14 +168,14 @@ class TestAnatomy:
             ("log end", 10, 100),
         ]
         clock.advance(90_000_000)
-        points = [p.name for p in picture(decision_of(topic), clock()).points]
+        points = [p.name for p in picture(decision_of(topic)).points]
         assert "delete retention point · first dirty" in points
 
     def test_log_start_in_the_middle_of_a_segment(self, local: Store, clock: ManualClock) -> None:
         topic = local.create_topic("t", config={"cleanup.policy": "delete"})
         write(topic, "a=1 b=1 c=1 d=1 | e=1 f=1*")
         topic.delete_records(0, before=2)
-        first, last = picture(decision_of(topic), clock()).bars
+        first, last = picture(decision_of(topic)).bars
         assert (first.section, last.section) == ("kept", "active")  # where nothing is compacted
         assert (first.first, first.start, first.end, first.width) == (0, 2, 4, 50)
         assert (last.start, last.end, last.x) == (4, 6, 50)
@@ -184,13 +184,13 @@ class TestAnatomy:
         topic = local.create_topic("t")
         write(topic, "a=1 | b=1*")
         topic.append([("c", os.urandom(50_000))])
-        drawn = picture(decision_of(topic), clock(), Scale.BYTES)
+        drawn = picture(decision_of(topic), Scale.BYTES)
         assert [b.section for b in drawn.bars] == ["dirty", "active"]
         assert drawn.bars[1].width > 90
         assert sum(b.width for b in drawn.bars) == pytest.approx(100)
 
     def test_an_empty_partition(self, local: Store, clock: ManualClock) -> None:
-        drawn = picture(decision_of(local.create_topic("t")), clock())
+        drawn = picture(decision_of(local.create_topic("t")))
         assert drawn.bars == ()
         assert {p.offset for p in drawn.points} == {0}
 
@@ -199,7 +199,7 @@ class TestAnatomy:
         for n in range(40):
             write(topic, f"k{n}=1")
         topic.append([(f"k{n}", "2") for n in range(40_000)])
-        drawn = picture(decision_of(topic), clock())
+        drawn = picture(decision_of(topic))
         assert len(drawn.bars) == 2
         assert (drawn.bars[0].segments, drawn.bars[0].records) == (40, 40)
 
@@ -209,7 +209,7 @@ class TestAnatomy:
         for _ in range(2):
             topic.append([(f"k{n}", "1") for n in range(5_000)])
             topic.roll()
-        drawn = picture(decision_of(topic), clock())
+        drawn = picture(decision_of(topic))
         assert [b.segments for b in drawn.bars] == [1, 1, 1]
 
     def test_log_start_is_the_least(self, local: Store, clock: ManualClock) -> None:
@@ -217,7 +217,7 @@ class TestAnatomy:
         write(topic, "a=1 a=∅ b=1")
         clean(topic)
         topic.delete_records(0, before=2)
-        points = picture(decision_of(topic), clock()).points
+        points = picture(decision_of(topic)).points
         assert min(p.offset for p in points) == 2
 
     def test_labels_do_not_overlap(self, local: Store, clock: ManualClock) -> None:
@@ -226,7 +226,7 @@ class TestAnatomy:
         clock.advance(2)
         clean(topic)
         write(topic, "c=1 | d=1*")
-        points = picture(decision_of(topic), clock()).points
+        points = picture(decision_of(topic)).points
         assert len(points) > 3
         for row in {p.row for p in points}:
             extents = sorted(_extent(p) for p in points if p.row == row)
@@ -566,12 +566,13 @@ class TestPages:
         """Else some that nobody waits for would keep all pages from everybody."""
         monkeypatch.setattr("lastword.ui.scans._PATIENCE_S", 0)
         scanning = web.app.state.parts.scans  # type: ignore[attr-defined]
-        scans = ("/api/topics/users/keys", "/api/topics/users/partitions/0/survivors", "/topics/users/records?view=latest")  # fmt: skip
+        scans = ("/api/topics/users/keys", "/api/topics/users/partitions/0/survivors", "/topics/users/records?view=latest", "/topics/users/records?view=key&key=a")  # fmt: skip
         with scanning.one(), scanning.one():
             for path in scans:
                 refused = web.get(path)
                 assert (refused.status_code, "try again" in refused.text) == (429, True)
             assert web.get("/topics/users").status_code == 200
+            assert "superseded" not in web.get("/topics/users/records/0/0").text  # it does not know
         for path in scans:
             assert web.get(path).status_code == 200
 
@@ -626,6 +627,14 @@ class TestPages:
             tx.execute(schema.pass_.update().values(error="a\u202eb"))
         for page in ("/passes", f"/passes/{failed.id}", "/topics/users"):
             assert "failed: a\\u202eb" in web.get(page).text.replace("nothing: ", "failed: ")
+        told = web.get(f"/passes/{failed.id}").text
+        for never in (
+            "for the first time",
+            "tombstones may go",
+            "records read",
+            "nothing to remove",
+        ):
+            assert never not in told
         assert "the last 1 pass failed" in web.get("/topics/users").text
 
     def test_failures_do_not_push_out_what_was_done(
@@ -1020,6 +1029,7 @@ class TestScene:
             "marked",
             {"K1": 3, "K3": 4, "K2": 5, "K4": 6, "K5": 7},
         )
+        assert "Newer records of K2 and K5 come from offset 8 on" in state["message"]
         assert [r["offset"] for r in state["records"] if r["goes"]] == [0, 1, 2]
         assert state["records"][0]["verdict"] == "obsolete, superseded by offset 3"
         state = self.play(web, state, "step")
@@ -1028,6 +1038,13 @@ class TestScene:
         state = self.play(web, state, "step")
         assert [r["offset"] for r in state["records"]] == list(range(3, 11))
         assert (state["phase"], state["latest"]) == ("committed", latest)
+        state = self.play(web, state, "send", key="K2", value="V12")
+        for act in ("roll", "step", "step"):
+            state = self.play(web, state, act)
+        assert state["offset_map"]["K2"] == 11
+        assert "Newer" not in state["message"]  # all of them are covered
+        for act in ("step", "step"):
+            state = self.play(web, state, act)
         assert self.play(web, state, "advance", ms=1)["phase"] == "idle"
 
     def test_a_tombstone_waits_for_its_horizon(self, web: TestClient) -> None:

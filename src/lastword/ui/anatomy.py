@@ -110,15 +110,15 @@ def section_of(segment: Segment, decision: Decision) -> str:
     return "dirty" if segment.base < decision.standing.first_uncleanable else "protected"
 
 
-def delete_retention_point(decision: Decision, now_ms: int) -> int:
+def delete_retention_point(decision: Decision) -> int:
     """Below it no tombstone waits for its horizon: at the most the first dirty offset."""
-    waiting = [h.first_tombstone for h in decision.state.horizons if h.at_ms > now_ms]
-    return max(decision.state.row.log_start, min([*waiting, decision.standing.first_dirty]))
+    at = decision.standing
+    waiting = [h.first_tombstone for h in at.waiting]
+    return max(decision.state.row.log_start, min([*waiting, at.first_dirty]))
 
 
 def picture(
     decision: Decision,
-    now_ms: int,
     scale: Scale = Scale.OFFSETS,
     survivors: Mapping[int, int] | None = None,
 ) -> Picture:
@@ -134,7 +134,7 @@ def picture(
     named = {"log start": row.log_start}
     if decision.state.topic.config.is_compact:
         named |= {
-            "delete retention point": delete_retention_point(decision, now_ms),
+            "delete retention point": delete_retention_point(decision),
             "first dirty": decision.standing.first_dirty,
             "first uncleanable": decision.standing.first_uncleanable,
         }

@@ -22,7 +22,7 @@ from lastword.ui.cleanings import Cleaning
 from lastword.ui.counts import LiveKeys, Survivors
 from lastword.ui.growth import Growth
 from lastword.ui.known import PassAccount
-from lastword.ui.parts import ATopic, Offset, PartitionNumber, Ui, record_at
+from lastword.ui.parts import ARecord, ATopic, PartitionNumber, Ui
 
 
 class Problem(BaseModel):
@@ -164,12 +164,12 @@ def survivors(ui: Ui, topic: ATopic, partition: PartitionNumber) -> Survivors:
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {}}}},
 )
-def value(topic: ATopic, partition: PartitionNumber, offset: Offset) -> Response:
+def value(topic: ATopic, record: ARecord) -> Response:
     """The bytes of a record's value."""
-    record = record_at(topic, partition, offset)
+    where = f"{topic.name}-{record.partition}-{record.offset}"
     if not isinstance(record.value, bytes):
-        raise HTTPException(404, f"the record at offset {offset} is a tombstone: it has no value")
-    name = f"{topic.name}-{partition}-{offset}.bin"
+        raise HTTPException(404, f"the record at {where} is a tombstone: it has no value")
+    name = f"{where}.bin"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(record.value, media_type="application/octet-stream", headers=headers)
 

@@ -39,7 +39,7 @@ def make_app(store: Store, access: Access, new_runner: NewRunner) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        watch.begin()
+        parts.begin()
         yield
         parts.close()
 

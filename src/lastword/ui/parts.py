@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +12,7 @@ from fastapi import Depends, HTTPException, Path, Request
 
 from lastword.cleaner.metrics import PassTotals
 from lastword.config import LONG_MAX
-from lastword.errors import InvalidTopicError, UnknownTopicError
+from lastword.errors import InvalidTopicError, LastwordError, UnknownTopicError
 from lastword.model import Record, valid_topic_name
 from lastword.store import Store
 from lastword.topic import Topic
@@ -38,6 +40,15 @@ class Parts:
     scenes: Scenes
     totals: PassTotals
 
+    def begin(self) -> None:
+        """Make behind the scenes what the first visitor would have to wait for."""
+        self.watch.begin()
+        threading.Thread(target=self._count_passes, daemon=True).start()
+
+    def _count_passes(self) -> None:
+        with suppress(LastwordError):  # who asks for metrics is told
+            self.totals.count(self.store.base.catalog)
+
     def close(self) -> None:
         self.cleanings.close()
         self.scenes.close()
@@ -59,8 +70,10 @@ def _topic(ui: Ui, topic: Annotated[str, Path(description="The topic's name.")])
     return ui.store.topic(topic)
 
 
-def record_at(topic: Topic, partition: int, offset: int) -> Record:
-    """The record at that offset, or an answer that there is none."""
+ATopic = Annotated[Topic, Depends(_topic)]
+
+
+def _record(topic: ATopic, partition: PartitionNumber, offset: Offset) -> Record:
     found = next(iter(topic.read(partition, offset, limit=1)), None)
     if found is None or found.offset != offset:
         _, log_end = topic.offsets()[partition]
@@ -71,4 +84,4 @@ def record_at(topic: Topic, partition: int, offset: int) -> Record:
     return found
 
 
-ATopic = Annotated[Topic, Depends(_topic)]
+ARecord = Annotated[Record, Depends(_record)]

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator
 from starlette.responses import HTMLResponse, Response
 
@@ -21,10 +21,12 @@ from lastword.errors import (
     UnknownTopicError,
 )
 from lastword.log.latest import LastRecords, Latest, moment_of
+from lastword.log.lookup import History
 from lastword.model import Record
 from lastword.topic import Topic
-from lastword.ui.parts import ATopic, Offset, PartitionNumber, Parts, Ui, record_at
+from lastword.ui.parts import ARecord, ATopic, Offset, PartitionNumber, Parts, Ui
 from lastword.ui.render import rendered
+from lastword.ui.scans import Busy
 from lastword.ui.values import As, Shown, shown
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -85,11 +87,7 @@ class Row:
     value: Shown
 
 
-@router.get("/topics/{topic}/records")
-def records_page(
-    request: Request,
-    ui: Ui,
-    topic: ATopic,
+def _wanted(
     view: str = "log",
     partition: PartitionNumber = 0,
     start: Annotated[
@@ -98,21 +96,26 @@ def records_page(
     key: Annotated[str | None, Query(max_length=10_000)] = None,
     key_as: Annotated[KeyAs, Query(alias="keyas")] = KeyAs.TEXT,
     how: Annotated[As, Query(alias="as")] = As.AUTO,
+) -> Wanted:
+    return Wanted(view, partition, start, key, key_as, how)
+
+
+@router.get("/topics/{topic}/records")
+def records_page(
+    request: Request, ui: Ui, topic: ATopic, wanted: Annotated[Wanted, Depends(_wanted)]
 ) -> Response:
     """Records: a partition from an offset, the latest view, or a key and its history."""
     bounds = topic.offsets()
-    wanted = Wanted(view, partition, start, key, key_as, how)
     problem, found, history, before = "", [], None, None
     try:
-        if view == "key":
-            its = wanted.key_bytes
-            history = None if its is None else topic.history(its, _MOST_VERSIONS + 1)
-            found = [_row(record, how) for record in history or ()]
+        if wanted.view == "key":
+            history = _history(ui, topic, wanted)
+            found = [_row(record, wanted.how) for record in history or ()]
         else:
             found, before = _page_of(ui, topic, wanted, bounds)
     except (OffsetOutOfRangeError, InvalidArgumentError) as error:
         problem = str(error)
-    more = len(found) > _RECORDS_A_PAGE and view != "key"
+    more = len(found) > _RECORDS_A_PAGE and wanted.view != "key"
     return rendered(
         request,
         "records.html",
@@ -121,7 +124,7 @@ def records_page(
         wanted=wanted,
         hows=list(As),
         keys_as=list(KeyAs),
-        records=found[: _MOST_VERSIONS if view == "key" else _RECORDS_A_PAGE],
+        records=found[: _MOST_VERSIONS if wanted.view == "key" else _RECORDS_A_PAGE],
         history=history,
         before=before,
         next_offset=found[_RECORDS_A_PAGE].record.offset if more else None,
@@ -132,19 +135,18 @@ def records_page(
 @router.get("/topics/{topic}/records/{partition}/{offset}")
 def record_page(
     request: Request,
+    ui: Ui,
     topic: ATopic,
-    partition: PartitionNumber,
-    offset: Offset,
+    record: ARecord,
     how: Annotated[As, Query(alias="as")] = As.AUTO,
 ) -> Response:
     """One record, whole."""
-    record = record_at(topic, partition, offset)
     return rendered(
         request,
         "record.html",
         topic=topic,
         record=record,
-        last=_last_of_its_key(topic, record),
+        last=_last_of_its_key(ui, topic, record),
         how=how,
         hows=list(As),
         most=_MOST_SHOWN,
@@ -165,6 +167,14 @@ def _page_of(
     read = topic.read(wanted.partition, wanted.start, limit=_RECORDS_A_PAGE + 1)
     rows = [_row(record, wanted.how) for record in read]
     return rows, _page_before(topic, wanted.partition, first, wanted.start or 0)
+
+
+def _history(ui: Parts, topic: Topic, wanted: Wanted) -> History | None:
+    """What is left of a key that was asked for; one more than is shown, if there is one."""
+    if (key := wanted.key_bytes) is None:
+        return None
+    with ui.scans.one():
+        return topic.history(key, _MOST_VERSIONS + 1)
 
 
 def _row(record: Record, how: As) -> Row:
@@ -196,10 +206,10 @@ def _page_before(topic: Topic, partition: int, first: int, start: int) -> int | 
     return None
 
 
-def _last_of_its_key(topic: Topic, record: Record) -> Record | None:
-    """The record that counts for that key now; None if it has no key, or files are broken."""
+def _last_of_its_key(ui: Parts, topic: Topic, record: Record) -> Record | None:
+    """The record that counts for that key now; None if it has no key, or that is not known now."""
     if record.key is None:
         return None
-    with suppress(BrokenFileError):
+    with suppress(BrokenFileError, Busy), ui.scans.one():
         return next(iter(topic.history(record.key, 1)), None)
     return None

@@ -1,4 +1,4 @@
-"""Scans of all keys take a thread and a map: some at once, so that pages without any are still answered."""
+"""What reads many files takes a thread: some at once, so that pages which do not are still answered."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ _AT_ONCE = 2
 _PATIENCE_S = 1.0
 
 
+class Busy(HTTPException):
+    """Too many are on."""
+
+    def __init__(self) -> None:
+        super().__init__(429, "others are reading all keys just now; try again in a while")
+
+
 class Scans:
     """Those that are on."""
 
@@ -22,7 +29,7 @@ class Scans:
     def one(self) -> Iterator[None]:
         """Around a scan; soon an answer that says "later" if too many are on."""
         if not self._free.acquire(timeout=_PATIENCE_S):
-            raise HTTPException(429, "others are reading all keys just now; try again in a while")
+            raise Busy
         try:
             yield
         finally:

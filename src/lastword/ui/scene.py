@@ -214,7 +214,7 @@ class Scene:
         last = last_offsets(self._store.base, self._plan)
         self._offset_map = {key.decode(): offset for key, offset in last.items()}
         self._phase = Phase.MARKED
-        said = (f"Mark: {self._in_the_map()}", self._to_go(self._work), self._newer())
+        said = (f"Mark: {self._in_the_map()}", self._to_go(self._work), self._newer(self._plan.end))
         self._message = " ".join(filter(None, said))
 
     def _sweep(self) -> None:
@@ -253,14 +253,13 @@ class Scene:
         past = ", past its delete horizon" if removed[TOMBSTONE] else ""
         return f"To go: {removed_in_words(removed)}{past}."
 
-    def _newer(self) -> str:
-        """Of which keys the active segment has a newer record: a newcomer may miss that they stay."""
-        active = self._topic.describe().partitions[0].segments[-1].base
-        newer = {_text(r.key) for r in self._topic.read(0, active)} & self._offset_map.keys()
+    def _newer(self, end: int) -> str:
+        """Of which keys there are newer records that it did not see: a newcomer may miss that they stay."""
+        newer = {_text(r.key) for r in self._topic.read(0, end)} & self._offset_map.keys()
         if not newer:
             return ""
         keys = " and ".join(sorted(filter(None, newer)))
-        return f"Newer records of {keys} are in the active segment, where mark does not look."
+        return f"Newer records of {keys} come from offset {end} on, where mark does not look."
 
     def _over(self, message: str, phase: Phase = Phase.IDLE) -> None:
         self._cleaner.release()
@@ -282,7 +281,7 @@ class Scene:
             message=self._message,
             records=tuple(_shown(r, decision, self._verdicts, now_ms) for r in self._topic.read(0)),
             log_start=partition.log_start,
-            delete_retention_point=delete_retention_point(decision, now_ms),
+            delete_retention_point=delete_retention_point(decision),
             first_dirty=partition.first_dirty,
             log_end=partition.log_end,
             why=("your pass is at work on it",)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import HTMLResponse, Response
 
 from lastword.catalog import queries
@@ -70,11 +71,20 @@ def notable(decisions: Sequence[Decision]) -> list[Notable]:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A segment that was clicked."""
+class Look:
+    """How a visitor looks at it: what is to scale, and which segment was clicked."""
 
+    scale: Scale
     partition: int | None
     segment: int | None
+
+
+def _look(
+    scale: Scale = Scale.OFFSETS,
+    partition: PartitionNumber | None = None,
+    segment: Offset | None = None,
+) -> Look:
+    return Look(scale, partition, segment)
 
 
 @router.get("/topics/{topic}")
@@ -82,10 +92,8 @@ def topic_page(
     request: Request,
     ui: Ui,
     topic: ATopic,
-    scale: Scale = Scale.OFFSETS,
+    look: Annotated[Look, Depends(_look)],
     page: PageNumber = 1,
-    partition: PartitionNumber | None = None,
-    segment: Offset | None = None,
 ) -> Response:
     """A topic."""
     row, base, asked = topic.row, ui.store.base, Asked(retry=False)
@@ -95,7 +103,6 @@ def topic_page(
     shown = paged(states, page, _PARTITIONS_A_PAGE)
     told = why(base, row.name, shown.items, asked).partitions
     now = decisions_about(base, shown.items, asked)
-    chosen = Chosen(partition, segment)
     return rendered(
         request,
         "topic.html",
@@ -104,31 +111,26 @@ def topic_page(
         seen=seen,
         known_keys=ui.counts.known_keys(seen),
         views=[
-            _view(ui, topic, decision, scale, its.sentences, chosen)
+            _view(ui, topic, decision, its.sentences, look)
             for decision, its in zip(now, told, strict=True)
         ],
         notable=notable(would),
         growth=growth_of(base, row, states),
         passes=ui.store.passes(topic.name, limit=_PASSES_SHOWN),
-        scale=scale,
+        scale=look.scale,
         shown=shown,
     )
 
 
 def _view(
-    ui: Parts,
-    topic: Topic,
-    decision: Decision,
-    scale: Scale,
-    sentences: tuple[str, ...],
-    chosen: Chosen,
+    ui: Parts, topic: Topic, decision: Decision, sentences: tuple[str, ...], look: Look
 ) -> PartitionView:
     counted = ui.counts.known_survivors(decision.state)
-    drawn = picture(decision, ui.store.base.clock(), scale, counted.segments if counted else None)
+    drawn = picture(decision, look.scale, counted.segments if counted else None)
     view = PartitionView(decision, drawn, sentences, counted)
-    if decision.state.row.partition != chosen.partition:
+    if decision.state.row.partition != look.partition:
         return view
-    return _with_segment(ui, topic, view, chosen.segment)
+    return _with_segment(ui, topic, view, look.segment)
 
 
 def _with_segment(ui: Parts, topic: Topic, view: PartitionView, base: int | None) -> PartitionView:

@@ -83,4 +83,5 @@ class Watch:
         try:
             self._make(self._since_s())
         except LastwordError:
-            self._seen = None  # who looks next waits, and is told
+            with self._making:
+                self._seen = None  # who looks next waits, and is told

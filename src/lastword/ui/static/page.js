@@ -104,10 +104,18 @@ export async function refresh() {
     const path = active && pathTo(active, old), scrolled = $$(".wide", old).map((wide) => wide.scrollLeft);
     old.replaceChildren(...part.childNodes);
     was.set(old.id, html);
-    path?.reduce((node, i) => node?.children[i], old)?.focus({ preventScroll: true });
+    if (path) focusOn(path.reduce((node, i) => node?.children[i], old), old);
     $$(".wide", old).forEach((wide, i) => { wide.scrollLeft = scrolled[i] || 0; });
     showTimes(old);
   }
+}
+
+// Where that has gone, the part that it was in has the focus: the keyboard goes on from there.
+function focusOn(node, part) {
+  node?.focus({ preventScroll: true });
+  if (part.contains(document.activeElement)) return;
+  part.tabIndex = -1;
+  part.focus({ preventScroll: true });
 }
 
 function pathTo(node, root) {
@@ -116,26 +124,35 @@ function pathTo(node, root) {
   return path;
 }
 
+let isLost = false; // which is said once
+async function refreshQuietly() {
+  try {
+    await refresh();
+    isLost = false;
+  } catch (error) {
+    if (!isLost) tell(`This page could not be refreshed: ${error.message}`);
+    isLost = true;
+  }
+}
 if ($("[data-live]")) {
-  setInterval(() => { if (!document.hidden && !underWay && !$("dialog[open]")) refresh().catch((error) => tell(`This page could not be refreshed: ${error.message}`)); }, 5000);
+  setInterval(() => { if (!document.hidden && !underWay && !$("dialog[open]")) refreshQuietly(); }, 5000);
 }
 setInterval(() => showTimes(), 10000);
 
 // One button, one thing: the page shows what became of it.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-get], [data-post]");
-  if (!button) return;
+  if (!button || button.ariaBusy) return; // it is not disabled, which would take the focus away
   const method = button.dataset.get ? "GET" : "POST";
-  button.disabled = true;
-  button.setAttribute("aria-busy", "true");
+  button.ariaBusy = "true";
   try {
     await ask(method, button.dataset.get || button.dataset.post);
+    tell(button.dataset.said);
     await refresh();
   } catch (error) {
     tell(error.message);
   }
-  button.disabled = false;
-  button.removeAttribute("aria-busy");
+  button.ariaBusy = null;
 });
 
 // A filter that is typed into filters.
@@ -262,7 +279,7 @@ async function cleanNow(topic) {
   const plan = $("#plan"), now = $("#clean-now"), began = Date.now(), step = line(""), seconds = document.createElement("span");
   seconds.setAttribute("aria-hidden", "true"); // else it would be read out again and again
   now.disabled = $("#force").disabled = $("#clean-count").disabled = true;
-  $("#clean-dialog [value='']").focus();
+  $("#clean-dialog [data-close]").focus();
   try {
     let cleaning = await ask("POST", `/api/topics/${topic}/clean`, { force: $("#force").checked });
     while (cleaning.state === "waiting" || cleaning.state === "running") {
@@ -291,6 +308,7 @@ async function cleanNow(topic) {
 
 document.addEventListener("click", ({ target }) => {
   if (target.id === "unlock") askForToken();
+  if (target.matches("[data-close]")) target.closest("dialog").close();
   if (target.id === "clean-now") cleanNow($("#clean").dataset.topic);
   if (target.id === "clean-count") showPlan($("#clean").dataset.topic, true);
   if (target.id === "clean") {
