@@ -15,14 +15,15 @@ from lastword.store import Store
 
 TOPICS, PARTITIONS, FILES = 1_000, 4, 100_000
 _LARGE = 20_000  # of these files are one topic's
-_PASSES = 20  # of each partition; of one topic, 150
+_PASSES = 20  # of each partition
+_MANY_PASSES = 25_000  # of each partition of one topic: three weeks, cleaned all day
 _PAGES = {
     "overview": "/",
     "overview, by dirty ratio": "/?sort=-dirty",
     "overview, filtered": "/?filter=7",
     "a topic": "/topics/topic-0007",
     "a topic with 20,000 files": "/topics/topic-0000",
-    "a topic with 600 passes": "/topics/topic-0008",
+    "a topic with 100,000 passes": "/topics/topic-0008",
     "passes": "/passes",
     "a pass": "/passes/77",
     "settings": "/settings",
@@ -32,7 +33,7 @@ _ASKED = 21
 
 
 def ui(folder: Path) -> dict[str, str]:
-    """Pages of 1,000 topics, 4,000 partitions, 100,000 files and 80,000 passes: median, worst of 21."""
+    """Pages of 1,000 topics, 4,000 partitions, 100,000 files and 180,000 passes: median, worst of 21."""
     with lastword.open(folder / "store") as store:
         _fill(store)
     words = ("ui", "--port", "0", "--no-browser", "--read-only", "--store", str(folder / "store"))
@@ -90,7 +91,7 @@ def _fill(store: Store) -> None:
             row = {"topic_id": topic_id, "partition": number, "active_bytes": 50_000}
             tx.execute(schema.partition.insert(), {**row, **bounds, "active_first_ms": now_ms})
             tx.execute(schema.file.insert(), _files(topic_id, number, count, now_ms))
-            passes = 150 if topic_id == 9 else _PASSES
+            passes = _MANY_PASSES if topic_id == 9 else _PASSES
             tx.execute(schema.pass_.insert(), _passes(topic_id, number, passes, clean, now_ms))
 
 
@@ -146,7 +147,7 @@ def _passes(
             "shards": 1,
             "seconds": {"mark": 1.0, "sweep": 1.0, "commit": 0.01},
             "jobs": [1, 2],
-            "first_tombstone": clean * n // count if n % 4 == 0 else None,
+            "first_tombstone": clean * n // count if n % 4 == 0 and count - n < 150 else None,
         }
         for n in range(count)
     ]
