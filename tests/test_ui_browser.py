@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +44,7 @@ Open = Callable[..., Page]
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium here: apt-get install chromium")
+    expect.set_options(timeout=30_000)  # a busy machine's page is slow, too
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield chromium
@@ -63,7 +65,7 @@ def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Open]:
         context = browser.new_context(**options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)
         own = urlsplit(address).netloc
 
         def asked(request: Request) -> None:
@@ -217,10 +219,10 @@ class TestOverview:
             expect(page.locator("#overview")).to_contain_text("There are no topics yet")
             local.create_topic("came.first")
             first = page.get_by_role("link", name="came.first")
-            expect(first).to_be_visible(timeout=15_000)
+            expect(first).to_be_visible()
             first.focus()
             local.create_topic("came.later")
-            expect(page.get_by_role("link", name="came.later")).to_be_visible(timeout=15_000)
+            expect(page.get_by_role("link", name="came.later")).to_be_visible()
             expect(first).to_be_focused()
 
     def test_it_refreshes_even_if_answers_take_long(self, visit: Open, local: Store) -> None:
@@ -234,7 +236,9 @@ class TestOverview:
                 answers.append(route)
 
             page.route(address + "/", hold)
-            for _ in range(3):
+            with page.expect_request(address + "/"):
+                page.clock.run_for(6_000)
+            for _ in range(2):
                 with suppress(TimeoutError), page.expect_request(address + "/", timeout=500):
                     page.clock.run_for(6_000)
             assert len(answers) == 1  # the next is asked for when this one has come
@@ -283,7 +287,7 @@ class TestTopic:
             page = visit(f"{address}/topics/t")
             expect(page.locator("#growth svg")).to_have_count(0)
             write(topic, "a=1*")
-            expect(page.locator("#growth svg")).to_be_visible(timeout=15_000)
+            expect(page.locator("#growth svg")).to_be_visible()
 
 
 class TestDoing:
@@ -512,9 +516,9 @@ class TestStores:
             with local.base.catalog.write() as tx:
                 tx.exec_driver_sql("DROP TABLE file")
             told = page.locator("#told")
-            expect(told).to_contain_text("could not be refreshed", timeout=20_000)
+            expect(told).to_contain_text("could not be refreshed")
             told.evaluate("told => told.textContent = ''")
-            with page.expect_response(address + "/", timeout=20_000):
+            with page.expect_response(address + "/"):
                 pass
             expect(told).to_have_text("")  # it is said once
 
@@ -642,8 +646,15 @@ class TestScene:
         page = visit(f"{demo}/scene")
         expect(page.locator("#log .record")).to_have_count(11)
         self.press(page, "#step")
+        page.clock.install(time=0)
+        page.clock.pause_at(1_000)
         page.locator("#step").click()
-        expect(page.locator("#log .record.read")).to_have_count(1)
+        for read, keys in (("K5 = V8", 1), ("K4 = V7", 2), ("K2 = V6", 3), ("K3 = V5", 4)):
+            expect(page.locator("#log .record.read")).to_have_attribute("aria-label", re.compile(read))
+            expect(page.locator("#map tbody tr")).to_have_count(keys)
+            page.clock.run_for(160)
+        page.clock.resume()
+        expect(page.locator("#log .record.read")).to_have_count(0)
         expect(page.locator("#map tbody tr")).to_have_count(5)
 
     def press(self, page: Page, what: str) -> None:
