@@ -1,4 +1,4 @@
-"""How long pages take, of a store with many topics and files; from its catalog alone."""
+"""How long pages take, of a store with many topics and files; records only of one topic."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import lastword
 from lastword.catalog import schema
 from lastword.clock import system_clock
 from lastword.store import Store
+from lastword.topic import Topic
 
 TOPICS, PARTITIONS, FILES = 1_000, 4, 100_000
 _LARGE = 20_000  # of these files are one topic's
@@ -28,7 +29,13 @@ _PAGES = {
     "a pass": "/passes/77",
     "settings": "/settings",
     "metrics": "/metrics",
+    "records": "/topics/changes/records?from=500000",
+    "a record": "/topics/changes/records/0/500000",
+    "a key": "/topics/changes/records?view=key&key=key-77",
+    "latest view": "/topics/changes/records?view=latest",
+    "latest view, from the middle": "/topics/changes/records?view=latest&from=500000",
 }
+_RECORDS, _KEYS, _APPENDS = 1_000_000, 100_000, 100  # of the topic whose files are there
 _ASKED = 21
 
 
@@ -36,6 +43,7 @@ def ui(folder: Path) -> dict[str, str]:
     """Pages of 1,000 topics, 4,000 partitions, 100,000 files and 180,000 passes: median, worst of 21."""
     with lastword.open(folder / "store") as store:
         _fill(store)
+        _append(store.create_topic("changes"))
     words = ("ui", "--port", "0", "--no-browser", "--read-only", "--store", str(folder / "store"))
     command = [sys.executable, "-m", "lastword", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as page:
@@ -44,6 +52,7 @@ def ui(folder: Path) -> dict[str, str]:
         found = {
             "the first look": f"{_took_ms(address):.0f} ms",
             "metrics, the first time": f"{_took_ms(f'{address}/metrics'):.0f} ms",
+            "latest view, the first time": f"{_took_ms(address + _PAGES['latest view']):.0f} ms",
         }
         for name, path in _PAGES.items():
             found[name] = _measured(address + path)
@@ -70,6 +79,13 @@ def _took_ms(url: str) -> float:
 def _get(url: str) -> bytes:
     with urllib.request.urlopen(url) as answer:
         return bytes(answer.read())
+
+
+def _append(topic: Topic) -> None:
+    """Records that no pass has covered, each key ten times."""
+    size = _RECORDS // _APPENDS
+    for start in range(0, _RECORDS, size):
+        topic.append((f"key-{n % _KEYS}", f"value {n}") for n in range(start, start + size))
 
 
 def _fill(store: Store) -> None:

@@ -127,6 +127,25 @@ class TestLatest:
             assert sum(done) == latest.bytes
             clean(topic)
 
+    @pytest.mark.parametrize("partitions", [1, 2])
+    def test_it_is_scanned_once_and_read_from_anywhere(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch, partitions: int
+    ) -> None:
+        topic = local.create_topic("t", partitions)
+        for rows in (40_000, 5_000, 20_000):  # some with several row groups
+            topic.append([Record(str(i), "v", partition=0) for i in range(0, rows, 2)])
+        topic.append([Record("b", "v", partition=partitions - 1)])
+        assert topic.row.is_scattered == (partitions == 2)
+        whole = [r.offset or 0 for r in topic.latest() if r.partition == 0]
+        latest = topic.latest().scanned()
+        monkeypatch.setattr("lastword.log.latest.alive", None)
+        for start in (0, 1, 10_000, whole[len(whole) // 2], whole[-1], whole[-1] + 1):
+            found = [r.offset for r in latest.records_from(0, start)]
+            assert found == [offset for offset in whole if offset >= start]
+        *_, last = latest.records_from(partitions - 1, 0)
+        assert last.key == b"b"
+        assert latest.to_dict().keys() == {b"b", *(b"%d" % i for i in range(0, 40_000, 2))}
+
     def test_a_map_that_is_too_small_is_split(self, local: Store) -> None:
         local.alter({"log.cleaner.dedupe.buffer.size": (1 << 20) + 1})
         topic = local.create_topic("t")

@@ -546,6 +546,55 @@ class TestPages:
         page = web.get("/topics/users/records?view=latest&from=3").text
         assert re.findall(r"/records/0/(\d+)\"", page) == ["3"]
 
+    def test_later_pages_of_the_latest_view_are_of_the_same_moment(
+        self, web: TestClient, users: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And their keys are not scanned again."""
+
+        def keys_of(page: str) -> list[str]:
+            return re.findall(r"[?&;]key=([^&\"]*)", page)
+
+        users.append([(f"k{n:03}", "v") for n in range(70)])
+        first = web.get("/topics/users/records?view=latest").text
+        (later,) = re.findall(r'href="([^"]+)" rel="next"', first)
+        with monkeypatch.context() as patched:
+            patched.setattr("lastword.log.latest.alive", None)
+            assert web.get("/topics/users/records?view=latest").text == first
+            users.append([("k069", None), ("k070", "v")])
+            second = web.get("/topics/users/records" + html.unescape(later)).text
+        assert keys_of(first) + keys_of(second) == ["b", "a", *(f"k{n:03}" for n in range(70))]
+        assert "As it was when log end was 75" in second
+        assert "As it was" not in first
+        (now,) = re.findall(r'href="([^"]+)">As it is now', second)
+        assert keys_of(web.get("/topics/users/records" + html.unescape(now)).text)[-2:] == ["k068", "k070"]  # fmt: skip
+        again = web.get(
+            "/topics/users/records" + html.unescape(later)
+        ).text  # that is not known now
+        assert keys_of(again) == [*keys_of(second)[:-1], "k070"]
+        assert "As it was" not in again
+
+    def test_a_latest_view_whose_files_have_gone_is_made_anew(
+        self, web: TestClient, users: Topic, local: Store, clock: ManualClock
+    ) -> None:
+        before = web.get("/topics/users/records?view=latest&from=1").text
+        clean(users)
+        clock.advance(HOUR_MS)
+        local.gc()
+        after = web.get("/topics/users/records?view=latest&from=1&end=5")
+        assert (after.status_code, after.text) == (200, before)
+
+    def test_few_latest_views_are_kept(
+        self, web: TestClient, users: Topic, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.ui.latest_views._MOST_RECORDS", 7)  # those of users are 5
+        write(local.create_topic("others"), "a=1 b=2*")
+        for topic, known in (("users", 1), ("others", 2), ("users", 2)):
+            web.get(f"/topics/{topic}/records?view=latest")
+            assert len(web.app.state.parts.latest_views._known) == known  # type: ignore[attr-defined]
+        local.topic("others").append([("c", "3")])
+        web.get("/topics/others/records?view=latest")
+        assert len(web.app.state.parts.latest_views._known) == 1  # type: ignore[attr-defined]
+
     def test_the_latest_view_of_keys_in_several_partitions(
         self, web: TestClient, users: Topic, clock: ManualClock
     ) -> None:

@@ -650,7 +650,9 @@ class TestScene:
         page.clock.pause_at(1_000)
         page.locator("#step").click()
         for read, keys in (("K5 = V8", 1), ("K4 = V7", 2), ("K2 = V6", 3), ("K3 = V5", 4)):
-            expect(page.locator("#log .record.read")).to_have_attribute("aria-label", re.compile(read))
+            expect(page.locator("#log .record.read")).to_have_attribute(
+                "aria-label", re.compile(read)
+            )
             expect(page.locator("#map tbody tr")).to_have_count(keys)
             page.clock.run_for(160)
         page.clock.resume()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Self
@@ -54,6 +54,11 @@ class Stretch:
         where = self.files[0].where if self.files else ""
         return Section(where, self.files, self.start, first_dirty, self.row.log_end)
 
+    def since(self, offset: int) -> Stretch:
+        """What is left of it from an offset on."""
+        files = tuple(f for f in self.files if f.last_offset >= offset)
+        return replace(self, files=files, start=max(self.start, offset))
+
 
 @dataclass(frozen=True)
 class _Rows:
@@ -79,6 +84,11 @@ class Moment:
     topic: TopicRow
     stretches: tuple[Stretch, ...]
 
+    @property
+    def records(self) -> int:
+        """How many its files hold."""
+        return sum(f.facts.records for s in self.stretches for f in s.files)
+
 
 class LastRecords:
     """The last record of every key, as the topic was at one moment: iterable, or as Arrow.
@@ -100,6 +110,15 @@ class LastRecords:
         self.columns, self._which = known_columns(columns), which
         self.schema = shown_schema(self.columns)
         self._progress = progress or _no_progress
+        self._scanned: list[tuple[Stretch, dict[str, Bools]]] | None = None
+
+    def scanned(self) -> Self:
+        """These, with their keys scanned by now: they may be read again and again, and from anywhere.
+
+        That takes memory: a byte for each record of the files that were scanned.
+        """
+        self._scanned = list(self._living())
+        return self
 
     @property
     def topic(self) -> TopicRow:
@@ -108,7 +127,9 @@ class LastRecords:
 
     def only(self, columns: Sequence[str]) -> Self:
         """The same records, with these columns."""
-        return type(self)(self._base, self._moment, columns, self._which, self._progress)
+        made = type(self)(self._base, self._moment, columns, self._which, self._progress)
+        made._scanned = self._scanned
+        return made
 
     @property
     def end(self) -> dict[int, int]:
@@ -137,10 +158,21 @@ class LastRecords:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The records as Arrow batches of some megabytes at most."""
         with self._translated():
-            for stretch, living in self._living():
-                for table in read_ahead(self._reads(stretch, living)):
-                    for batch in table.to_batches():
-                        yield as_shown(batch, stretch.row.partition, self.schema)
+            for stretch, living in self._scanned or self._living():
+                yield from self._batches(stretch, living)
+
+    def records_from(self, partition: int, offset: int) -> Iterator[Record]:
+        """Those of one partition, from an offset on."""
+        with self._translated():
+            for stretch, living in self._scanned or self._living():
+                if stretch.row.partition == partition:
+                    for batch in self._batches(stretch.since(offset), living):
+                        yield from to_records(batch)
+
+    def _batches(self, stretch: Stretch, living: Mapping[str, Bools]) -> Iterator[pa.RecordBatch]:
+        for table in read_ahead(self._reads(stretch, living)):
+            for batch in table.to_batches():
+                yield as_shown(batch, stretch.row.partition, self.schema)
 
     def _living(self) -> Iterator[tuple[Stretch, dict[str, Bools]]]:
         """The rows of each partition that are asked for; the next ones are scanned meanwhile."""
@@ -177,6 +209,7 @@ class LastRecords:
                 continue
             reader, stop = FileReader(self._base.root, file), 0
             row_groups = reader.row_groups(0, LONG_MAX)
+            since_start = set(reader.row_groups(stretch.start, LONG_MAX))
             self._progress(file.facts.bytes - sum(map(reader.stored_bytes, row_groups)))
             for row_group in row_groups:
                 first, stop = stop, stop + reader.rows(row_group)
@@ -184,7 +217,7 @@ class LastRecords:
                 done = reader.stored_bytes(row_group)
                 if its is not None:
                     done -= reader.stored_bytes(row_group, KEY_COLUMNS)
-                if chosen.any():
+                if row_group in since_start and chosen.any():
                     wanted = _Rows(reader, row_group, chosen, stretch.start)
                     yield partial(self._read, wanted, stored, done)
                 else:

@@ -16,6 +16,7 @@ from lastword.ui import answers, api, pages, records_page, scene_api, topic_page
 from lastword.ui.cleanings import Cleanings, NewRunner
 from lastword.ui.counts import Counts
 from lastword.ui.guard import Access, Guard
+from lastword.ui.latest_views import LatestViews
 from lastword.ui.parts import Parts
 from lastword.ui.render import HERE
 from lastword.ui.scans import Scans
@@ -32,6 +33,7 @@ def make_app(store: Store, access: Access, new_runner: NewRunner) -> FastAPI:
         watch=watch,
         scans=scans,
         counts=Counts(store.base, scans),
+        latest_views=LatestViews(store.base, scans),
         cleanings=Cleanings(store, new_runner, watch.forget),
         scenes=Scenes(),
         totals=PassTotals(),

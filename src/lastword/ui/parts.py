@@ -19,6 +19,7 @@ from lastword.topic import Topic
 from lastword.ui.cleanings import Cleanings
 from lastword.ui.counts import Counts
 from lastword.ui.guard import Access
+from lastword.ui.latest_views import LatestViews
 from lastword.ui.scans import Scans
 from lastword.ui.scenes import Scenes
 from lastword.ui.watch import Watch
@@ -36,6 +37,7 @@ class Parts:
     watch: Watch
     scans: Scans
     counts: Counts
+    latest_views: LatestViews
     cleanings: Cleanings
     scenes: Scenes
     totals: PassTotals

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -20,7 +19,6 @@ from lastword.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from lastword.log.latest import LastRecords, Latest, moment_of
 from lastword.log.lookup import History
 from lastword.model import Record
 from lastword.topic import Topic
@@ -50,6 +48,7 @@ class Wanted:
     view: str = "log"
     partition: int = 0
     start: int | None = None
+    end: int | None = None  # log end, as of which the latest view was begun
     key: str | None = None
     key_as: KeyAs = KeyAs.TEXT
     how: As = As.AUTO
@@ -60,6 +59,7 @@ class Wanted:
             "view": now.view,
             "partition": now.partition,
             "from": now.start,
+            "end": now.end,
             "key": now.key,
             "keyas": now.key_as,
             "as": now.how,
@@ -93,11 +93,12 @@ def _wanted(
     start: Annotated[
         Offset | None, BeforeValidator(lambda v: v or None), Query(alias="from")
     ] = None,
+    end: Offset | None = None,
     key: Annotated[str | None, Query(max_length=10_000)] = None,
     key_as: Annotated[KeyAs, Query(alias="keyas")] = KeyAs.TEXT,
     how: Annotated[As, Query(alias="as")] = As.AUTO,
 ) -> Wanted:
-    return Wanted(view, partition, start, key, key_as, how)
+    return Wanted(view, partition, start, end, key, key_as, how)
 
 
 @router.get("/topics/{topic}/records")
@@ -106,16 +107,16 @@ def records_page(
 ) -> Response:
     """Records: a partition from an offset, the latest view, or a key and its history."""
     bounds = topic.offsets()
-    problem, found, history, before = "", [], None, None
+    problem, page, history = "", _Page(), None
     try:
         if wanted.view == "key":
             history = _history(ui, topic, wanted)
-            found = [_row(record, wanted.how) for record in history or ()]
+            page = _Page([_row(record, wanted.how) for record in history or ()])
         else:
-            found, before = _page_of(ui, topic, wanted, bounds)
+            page = _page_of(ui, topic, wanted, bounds)
     except (OffsetOutOfRangeError, InvalidArgumentError) as error:
         problem = str(error)
-    more = len(found) > _RECORDS_A_PAGE and wanted.view != "key"
+    more = len(page.rows) > _RECORDS_A_PAGE and wanted.view != "key"
     return rendered(
         request,
         "records.html",
@@ -124,10 +125,10 @@ def records_page(
         wanted=wanted,
         hows=list(As),
         keys_as=list(KeyAs),
-        records=found[: _MOST_VERSIONS if wanted.view == "key" else _RECORDS_A_PAGE],
+        records=page.rows[: _MOST_VERSIONS if wanted.view == "key" else _RECORDS_A_PAGE],
         history=history,
-        before=before,
-        next_offset=found[_RECORDS_A_PAGE].record.offset if more else None,
+        page=page,
+        next_offset=page.rows[_RECORDS_A_PAGE].record.offset if more else None,
         problem=problem,
     )
 
@@ -153,20 +154,26 @@ def record_page(
     )
 
 
-def _page_of(
-    ui: Parts, topic: Topic, wanted: Wanted, bounds: dict[int, tuple[int, int]]
-) -> tuple[list[Row], int | None]:
-    """A page of records, and one more if there is one; and where the page before begins, if known."""
-    if wanted.partition not in bounds:
-        raise UnknownTopicError(topic.name, wanted.partition)
-    first, _ = bounds[wanted.partition]
+@dataclass(frozen=True)
+class _Page:
+    """Some records, and one more if there is one."""
+
+    rows: Sequence[Row] = ()
+    before: int | None = None  # where the page before begins, if that is known
+    end: int | None = None  # log end, as of which the latest view is shown
+
+
+def _page_of(ui: Parts, topic: Topic, wanted: Wanted, bounds: dict[int, tuple[int, int]]) -> _Page:
+    """A page of the log, or of the latest view."""
+    number, start = wanted.partition, wanted.start or 0
+    if number not in bounds:
+        raise UnknownTopicError(topic.name, number)
     if wanted.view == "latest":
-        with ui.scans.one():
-            found = islice(_latest(ui, topic, wanted), _RECORDS_A_PAGE + 1)
-            return [_row(record, wanted.how) for record in found], None
-    read = topic.read(wanted.partition, wanted.start, limit=_RECORDS_A_PAGE + 1)
+        found, end = ui.latest_views.page(topic.row, number, start, _RECORDS_A_PAGE + 1, wanted.end)
+        return _Page([_row(record, wanted.how) for record in found], end=end)
+    read = topic.read(number, wanted.start, limit=_RECORDS_A_PAGE + 1)
     rows = [_row(record, wanted.how) for record in read]
-    return rows, _page_before(topic, wanted.partition, first, wanted.start or 0)
+    return _Page(rows, _page_before(topic, number, bounds[number][0], start))
 
 
 def _history(ui: Parts, topic: Topic, wanted: Wanted) -> History | None:
@@ -181,17 +188,6 @@ def _row(record: Record, how: As) -> Row:
     value = record.value
     assert not isinstance(value, str)  # records that were read have bytes
     return Row(record._replace(value=None), shown(value, how))
-
-
-def _latest(ui: Parts, topic: Topic, wanted: Wanted) -> Iterator[Record]:
-    """The records of the latest view that are in a partition, from an offset on."""
-    row, start = topic.row, wanted.start or 0
-    if row.is_scattered:  # what counts is decided among all partitions
-        found: LastRecords = topic.latest()
-    else:
-        since = {wanted.partition: start}
-        found = Latest(ui.store.base, moment_of(ui.store.base, row, [wanted.partition], since))
-    return (r for r in found if r.partition == wanted.partition and (r.offset or 0) >= start)
 
 
 def _page_before(topic: Topic, partition: int, first: int, start: int) -> int | None:
