@@ -83,7 +83,7 @@ class TestJobs:
             runner.run("sleep", sleep_long, [Unit(1)])
         with pytest.raises(KeyboardInterrupt):  # and no other job begins
             runner.run("double", double, [Unit(1)])
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 150
         assert SparkRunner(spark).run("double", double, [Unit(2)]).results == (4,)
 
     def test_the_job_group_is_given_back(self, spark: SparkSession) -> None:
@@ -155,7 +155,7 @@ def pyspark_and_path(_: Unit) -> tuple[str, list[str]]:
 
 
 def sleep_long(unit: Unit) -> int:
-    time.sleep(60)
+    time.sleep(300)
     return unit.number
 
 

@@ -160,7 +160,7 @@ class TestService:
             write(store.topic("t"), "b=2 | c=1*")  # more, while it runs
         self.wait_for_passes(folder, 2)
         service.send_signal(signal.SIGTERM)
-        _, said = service.communicate(timeout=30)
+        _, said = service.communicate(timeout=150)
         lines = said.decode().splitlines()
         assert service.returncode == 0, lines
         assert lines[0].endswith("Z the cleaner starts")
@@ -180,7 +180,7 @@ class TestService:
             write(store.topic("t"), "b=2 | c=1*")
         self.wait_for_passes(folder, 2)
         service.send_signal(signal.SIGTERM)
-        _, said = service.communicate(timeout=30)
+        _, said = service.communicate(timeout=150)
         assert service.returncode == 0
         assert b"trouble, to be tried again: Spark has gone away" in said
         with lastword.open(folder) as store:
@@ -188,7 +188,7 @@ class TestService:
 
     def test_a_wrong_master_ends_it_at_once(self, folder: Path) -> None:
         service = self.started(folder, "--master", "mars")
-        _, said = service.communicate(timeout=60)
+        _, said = service.communicate(timeout=150)
         assert service.returncode == 1
         assert b"error: SparkError: Spark could not be started at mars: " in said
 
@@ -200,7 +200,7 @@ class TestService:
         service = self.started(folder, terminal=theirs)
         os.close(theirs)
         seen = b""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 150
         while b"mark: 0 of" not in seen:
             assert time.monotonic() < deadline, seen
             seen += os.read(ours, 4096)
@@ -211,7 +211,7 @@ class TestService:
                 seen += os.read(ours, 4096)
             except OSError:  # closed
                 break
-        assert service.wait(timeout=30) == 0
+        assert service.wait(timeout=150) == 0
         assert b"the pass that was running is abandoned" in seen
         with lastword.open(folder) as store:
             assert store.passes() == []
@@ -227,7 +227,7 @@ class TestService:
             until(lambda: store.plan("t")[0].state.row.claim is not None)
             time.sleep(2)
             command.send_signal(signal.SIGINT)
-            command.communicate(timeout=30)
+            command.communicate(timeout=150)
             assert command.returncode == 130
             assert store.plan("t")[0].state.row.claim is None
             assert shown(store.topic("t")) == "a=1 a=2 | b=1*"

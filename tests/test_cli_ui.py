@@ -47,7 +47,7 @@ def test_it_serves_until_it_is_told_to_end(start: Start, tmp_path: Path, how: in
     with urllib.request.urlopen(page) as answer:
         assert "There are no topics yet" in answer.read().decode()
     process.send_signal(how)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=150)
     assert (process.returncode, out.splitlines()[-1], errors) == (0, "stopped", "")
 
 
@@ -63,7 +63,7 @@ def test_the_demo_begins_with_the_scene_and_leaves_nothing(
     urllib.request.urlopen(scene).close()
     assert len(list(tmp_path.glob("lastword-*"))) == 2
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=150)
     assert list(tmp_path.glob("lastword-*")) == []
 
 

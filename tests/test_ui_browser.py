@@ -342,7 +342,7 @@ class TestDoing:
             page.keyboard.press("Escape")
             page.get_by_role("button", name="Clean…").click()
             expect(page.get_by_label("force")).to_be_disabled()
-            expect(plan).to_contain_text("1 partition cleaned in", timeout=60_000)
+            expect(plan).to_contain_text("1 partition cleaned in", timeout=150_000)
             expect(plan).to_contain_text("partition 0: 3 → 2 records; 1 obsolete removed")
             expect(plan).not_to_contain_text("would be")
             page.get_by_role("button", name="Close").click()
@@ -647,7 +647,7 @@ class TestScene:
         expect(page.locator("#log .record")).to_have_count(11)
         self.press(page, "#step")
         page.clock.install(time=0)
-        page.clock.pause_at(1_000)
+        page.clock.pause_at(1_000_000)  # no machine is so slow that this is in the past
         page.locator("#step").click()
         for read, keys in (("K5 = V8", 1), ("K4 = V7", 2), ("K2 = V6", 3), ("K3 = V5", 4)):
             expect(page.locator("#log .record.read")).to_have_attribute(
