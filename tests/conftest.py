@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from starlette.testclient import TestClient
 
 import lastword
 from broker import BrokerError, start, stop
@@ -29,8 +30,11 @@ from lastword.kafka.counterparts import Wanted
 from lastword.kafka.mirror import Mirror, MirrorRound
 from lastword.store import Store
 from lastword.testing import ManualClock
+from lastword.topic import Topic
 from tests.commands import Lastword, on_store
 from tests.kafka_door import Mirrored
+from tests.notation import write
+from tests.web import client
 
 ROOT = Path(__file__).parent.parent
 # Spark's Python workers find the functions of tests, wherever the session was started.
@@ -162,6 +166,20 @@ def local(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     """The embedded default: SQLite and data in a folder."""
     with new_store(tmp_path / "store", clock) as store:
         yield store
+
+
+@pytest.fixture
+def users(local: Store) -> Topic:
+    """A topic for the web page to show."""
+    topic = local.create_topic("users", config={"min.cleanable.dirty.ratio": 0.9})
+    write(topic, "a=1 a=2 b=1 | a=3 c=∅*")
+    return topic
+
+
+@pytest.fixture
+def web(local: Store) -> TestClient:
+    """The web page, asked without a server."""
+    return client(local)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

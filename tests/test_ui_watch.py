@@ -1,0 +1,94 @@
+"""The overview, kept fresh while somebody looks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from lastword.cleaner.overview import Overview, overview
+from lastword.foundation import Foundation
+from lastword.store import Store
+from lastword.ui.watch import Watch
+
+
+class TestWatch:
+    def test_who_changes_something_sees_it(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Even if an overview was being made meanwhile."""
+        looked, go_on = threading.Event(), threading.Event()
+
+        def slow(base: Foundation) -> Overview:
+            seen = overview(base)
+            looked.set()
+            go_on.wait(10)
+            return seen
+
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        monkeypatch.setattr("lastword.ui.watch.overview", slow)
+        watch = Watch(local.base)
+        watch.begin()
+        looked.wait(10)
+        local.create_topic("mine")
+        watch.forget()
+        go_on.set()
+        assert [t.name for t in watch.seen().topics] == ["mine"]
+        assert [t.name for t in watch.fresh().topics] == ["mine"]
+
+    @pytest.mark.parametrize("how", [Watch.seen, Watch.fresh])
+    def test_the_first_visitor_waits_for_the_one_that_is_being_made(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch, how: Callable[[Watch], Overview]
+    ) -> None:
+        made, began, go_on = [], threading.Event(), threading.Event()
+
+        def slow(base: Foundation) -> Overview:
+            made.append(overview(base))
+            began.set()
+            go_on.wait(10)
+            return made[-1]
+
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        monkeypatch.setattr("lastword.ui.watch.overview", slow)
+        watch = Watch(local.base)
+        watch.begin()
+        began.wait(10)
+        threading.Timer(0.1, go_on.set).start()
+        assert how(watch) is made[0]
+        assert len(made) == 1
+
+    def test_what_takes_long_is_made_behind_the_scenes(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        watch = Watch(local.base)
+        watch.seen()
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        local.create_topic("theirs")
+        assert watch.seen().topics == ()
+        monkeypatch.setattr("lastword.ui.watch._FRESH_S", 0)
+        monkeypatch.setattr("lastword.ui.watch._REST", 0)
+        while not watch.seen().topics:
+            time.sleep(0.01)
+
+    def test_what_was_changed_here_is_seen_at_once(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        watch = Watch(local.base)
+        watch.seen()
+        local.create_topic("mine")
+        watch.forget()
+        assert [t.name for t in watch.seen().topics] == ["mine"]
+
+    def test_who_looks_after_a_long_time_waits(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        watch = Watch(local.base)
+        watch.seen()
+        local.create_topic("theirs")
+        assert watch.seen().topics == ()
+        watch._began_s -= 3_600
+        assert [t.name for t in watch.seen().topics] == ["theirs"]
