@@ -22,7 +22,7 @@ from lastword.cleaner.plan import (
 from lastword.cleaner.why import Why, partition_why
 from lastword.config import topic_config
 from lastword.model import PartitionRow, Segment, TopicRow
-from lastword.passes import Horizon, PartitionState
+from lastword.passes import Horizon, PartitionState, Position
 
 NOW = 1_000_000
 ROOMY = Capacity(1 << 30)
@@ -55,8 +55,9 @@ def state(
         replace(p, **(row or {})),  # type: ignore[arg-type]
         tuple(closed + (active if active_bytes else [])),
         tuple(horizons or ()),
-        held_from,
-        "slow" if held_from is not None else "",
+        ()
+        if held_from is None
+        else (Position(held_from, "slow"), Position(held_from + 1, "less so")),
     )
 
 
@@ -198,6 +199,7 @@ class TestTombstones:
             assert isinstance(planned(s), Clean) == is_eligible
         said = in_words(planned(s))
         assert "consumer group 'slow' has read only up to offset 0 and holds later" in said
+        assert "consumer group 'less so' has read only up to offset 1 and holds later" in said
 
     def test_a_group_that_has_read_all_that_is_left_holds_nothing_back(self) -> None:
         s = state([(5, 1)], first_dirty=10, horizons=[self.HORIZON], held_from=5)

@@ -23,6 +23,14 @@ class Horizon:
     first_tombstone: int  # the lowest that is left
 
 
+@dataclass(frozen=True, order=True)
+class Position:
+    """How far a consumer group has read a partition."""
+
+    offset: int
+    group: str
+
+
 @dataclass(frozen=True)
 class PartitionState:
     """A partition at one moment: all that decides whether it is cleaned."""
@@ -31,13 +39,17 @@ class PartitionState:
     row: PartitionRow
     segments: tuple[Segment, ...] = ()
     horizons: tuple[Horizon, ...] = ()
-    held_from: int | None = None  # a consumer group has read only up to here
-    held_by: str = ""  # which group
+    positions: tuple[Position, ...] = ()  # of active consumer groups, lowest first
     groups_since_ms: int = 0  # those that have not committed since do not count
 
     @property
     def where(self) -> str:
         return f"{self.topic.name}-{self.row.partition}"
+
+    @property
+    def held_from(self) -> int | None:
+        """The lowest offset that some active consumer group has read up to."""
+        return self.positions[0].offset if self.positions else None
 
 
 @dataclass(frozen=True)

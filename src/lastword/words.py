@@ -9,11 +9,13 @@ _NO_LIMIT = 1e18  # Kafka's own are 2⁶³-1 and the largest double
 
 
 def in_bytes(count: int) -> str:
-    """12 bytes, 3.4 kB, 1.2 MB: powers of ten."""
-    size = float(count)
-    for unit in ("bytes", "kB", "MB", "GB"):
+    """1 byte, 12 bytes, 3.4 kB, 1.2 MB: powers of ten."""
+    if count < 1000:
+        return counted(count, "byte")
+    size = count / 1000
+    for unit in ("kB", "MB", "GB"):
         if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+            return f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
 

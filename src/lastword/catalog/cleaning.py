@@ -27,7 +27,7 @@ from lastword.catalog.schema import (
     topic,
 )
 from lastword.model import LogFile, PartitionRow, TopicRow
-from lastword.passes import FileChange, Horizon, PartitionState, Pass
+from lastword.passes import FileChange, Horizon, PartitionState, Pass, Position
 
 CLAIM_MS = 60_000  # a lease: renewed while the pass runs, free again when the cleaner is dead
 _FIRST_RETRY_MS, _LAST_RETRY_MS = 30_000, 3_600_000
@@ -53,19 +53,17 @@ def states(
         ).all()
         segments = queries.segments_of(tx, list(by_id))
         horizons = _horizons(tx, list(by_id))
-        groups = held(tx, list(by_id), active_since_ms)
+        groups = positions(tx, list(by_id), active_since_ms)
     found = []
     for row in map(queries.partition_row, rows):
         where = (row.topic_id, row.partition)
-        held_from, held_by = groups.get(where, (None, ""))
         found.append(
             PartitionState(
                 by_id[row.topic_id],
                 row,
                 tuple(segments.get(where, ())),
                 tuple(horizons.get(where, ())),
-                held_from,
-                held_by,
+                groups.get(where, ()),
                 active_since_ms,
             )
         )
@@ -271,10 +269,10 @@ def _horizons(tx: Connection, topic_ids: list[int]) -> dict[tuple[int, int], lis
     return found
 
 
-def held(
+def positions(
     tx: Connection, topic_ids: list[int], active_since_ms: int
-) -> dict[tuple[int, int], tuple[int, str]]:
-    """The lowest offset that some active consumer group has read up to, and which group.
+) -> dict[tuple[int, int], tuple[Position, ...]]:
+    """How far the active consumer groups have read each partition, lowest first.
 
     Active: it has committed since then, or had a member. A group that has committed anything of a
     topic has read nothing of the partitions it has not committed.
@@ -292,12 +290,12 @@ def held(
         group = (row.topic_id, row.group_id)
         last_ms[group] = max(last_ms[group], row.committed_ms, seen_ms.get(row.group_id, 0))
         committed[row.topic_id, row.group_id, row.partition] = row.committed
-    found: dict[tuple[int, int], tuple[int, str]] = {}
-    for topic_id, group_id in sorted(g for g, ms in last_ms.items() if ms >= active_since_ms):
+    found: dict[tuple[int, int], list[Position]] = defaultdict(list)
+    for topic_id, group_id in (g for g, ms in last_ms.items() if ms >= active_since_ms):
         for number in numbers[topic_id]:
-            its = (committed.get((topic_id, group_id, number), 0), group_id)
-            found[topic_id, number] = min(its, found.get((topic_id, number), its))
-    return found
+            offset = committed.get((topic_id, group_id, number), 0)
+            found[topic_id, number].append(Position(offset, group_id))
+    return {where: tuple(sorted(its)) for where, its in found.items()}
 
 
 def _update_claims(tx: Connection, cleaner_id: str, **values: object) -> None:

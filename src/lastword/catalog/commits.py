@@ -28,7 +28,7 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
 from lastword.catalog import queries, writers
-from lastword.catalog.cleaning import held, insert_pass, note_files
+from lastword.catalog.cleaning import insert_pass, note_files, positions
 from lastword.catalog.engine import Catalog
 from lastword.catalog.retired import at_most, refuse_condemned, retire
 from lastword.catalog.rows import (
@@ -317,9 +317,10 @@ def _swap(
 
 def _refuse_new_groups(tx: Connection, p: PartitionRow, swap: Swap) -> None:
     """Raise if a consumer group holds tombstones back that none did when the pass was planned."""
-    now = held(tx, [p.topic_id], swap.groups_since_ms).get((p.topic_id, p.partition))
-    if now is not None and (swap.held_from is None or now[0] < swap.held_from):
-        raise ConflictError(f"consumer group {now[1]!r} came in, and holds tombstones back")
+    found = positions(tx, [p.topic_id], swap.groups_since_ms).get((p.topic_id, p.partition), ())
+    lowest = next(iter(found), None)
+    if lowest is not None and (swap.held_from is None or lowest.offset < swap.held_from):
+        raise ConflictError(f"consumer group {lowest.group!r} came in, and holds tombstones back")
 
 
 def _refuse_null_keys(topics: dict[int, TopicRow], staged: Sequence[StagedFile]) -> None:

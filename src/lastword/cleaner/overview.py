@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lastword.catalog import cleaning, queries
 from lastword.catalog.topics import store_settings
 from lastword.cleaner.choose import Asked, decisions_about, states_of
-from lastword.cleaner.plan import Clean, Decision, is_holding_back
+from lastword.cleaner.plan import Clean, Decision, holding_back
 from lastword.foundation import Foundation
 from lastword.model import TopicRow
 from lastword.passes import TOMBSTONE, PartitionState, Pass
@@ -120,7 +120,7 @@ def topic_overview(
         failed=sum(d.state.row.failures > 0 for d in compact),
         overdue_ms=max((d.standing.delay_ms for d in compact), default=0),
         held_by=tuple(
-            sorted({d.state.held_by for d in compact if is_holding_back(d.state, d.standing)})
+            sorted({p.group for d in compact for p in holding_back(d.state, d.standing)})
         ),
         paused_ms=topic.paused_ms,
         last_pass_ms=last.started_ms if last else None,

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lastword.config import LONG_MAX
-from lastword.model import Segment
-from lastword.passes import Horizon, PartitionState
-from lastword.words import counted, in_bytes, in_duration, in_time
+from lastword.model import PartitionRow, Segment
+from lastword.passes import Horizon, PartitionState, Position
+from lastword.words import in_bytes, in_duration, in_time
 
 ENTRY_BYTES = 112  # a map's entry with a key of 16 bytes: to plan with, before keys are seen
 MOST_FILLINGS = 32  # of all maps: a pass takes no more dirty records than that
@@ -169,9 +169,10 @@ def standing(state: PartitionState, now_ms: int) -> Standing:
     )
 
 
-def is_holding_back(state: PartitionState, at: Standing) -> bool:
-    """Whether a consumer group holds back tombstones that are past their horizon."""
-    return not all(_may_go(h, state) for h in at.expired)
+def holding_back(state: PartitionState, at: Standing) -> list[Position]:
+    """The consumer groups that hold back tombstones which are past their horizon."""
+    highest = max((h.first_tombstone for h in at.expired), default=-1)
+    return [p for p in state.positions if p.offset <= highest]
 
 
 def in_order(plans: Iterable[Clean]) -> list[Clean]:
@@ -223,10 +224,15 @@ def _obstacle(state: PartitionState, now_ms: int, *, retry: bool) -> str | None:
         return f"a cleaner is at work on it (its claim runs until {until})"
     if row.failures and now_ms < row.retry_after_ms and not retry:
         return (
-            f"the last {counted(row.failures, 'pass', 'passes')} failed, to be tried again at "
+            f"{how_often_failed(row)}, to be tried again at "
             f"{in_time(row.retry_after_ms)}: {row.failure}"
         )
     return None
+
+
+def how_often_failed(row: PartitionRow) -> str:
+    """Of a partition whose last pass failed."""
+    return f"the last {'pass' if row.failures == 1 else f'{row.failures} passes'} failed"
 
 
 def _cause(state: PartitionState, at: Standing, force: bool) -> str | None:

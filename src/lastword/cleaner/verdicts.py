@@ -106,7 +106,7 @@ def _verdict(plan: Clean, what: Covered, group: Scanned, i: int, reason: str | N
         if reason == TOMBSTONE:
             sentence = f"tombstone, past its horizon of {at}"
         elif what.held_from is not None and offset >= what.held_from:
-            sentence += f", held back by consumer group {plan.state.held_by!r}"
+            sentence += f", held back by consumer group {plan.state.positions[0].group!r}"
     state = plan.state
     key = group.keys[i].as_py()
     kept, by = reason is None, newer if newer >= 0 else None

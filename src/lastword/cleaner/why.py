@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from lastword import retention
 from lastword.catalog.topics import store_settings
 from lastword.cleaner.choose import Asked, decisions_about, rolls
-from lastword.cleaner.plan import Clean, Decision, is_holding_back
+from lastword.cleaner.plan import Clean, Decision, holding_back, how_often_failed
 from lastword.foundation import Foundation
 from lastword.passes import PartitionState
 from lastword.segments import due_ms
-from lastword.words import counted, in_bytes, in_duration, in_time
+from lastword.words import in_bytes, in_duration, in_time
 
 _SWITCHED_OFF = (
     "the cleaner service is switched off (log.cleaner.enable is false); only 'lastword clean' and "
@@ -98,7 +98,7 @@ def _sentences(decision: Decision, now_ms: int) -> Iterator[str]:
         yield f"would not be cleaned now: {decision.reason}"
     row = decision.state.row
     if row.failures and row.failure not in str(getattr(decision, "reason", "")):
-        yield f"the last {counted(row.failures, 'pass', 'passes')} failed: {row.failure}"
+        yield f"{how_often_failed(row)}: {row.failure}"
     if decision.state.topic.config.is_compact:
         yield from _held_back(decision, now_ms)
         yield from _tombstones(decision)
@@ -122,10 +122,11 @@ def _held_back(decision: Decision, now_ms: int) -> Iterator[str]:
             f"{config.min_compaction_lag_ms}, the next for {in_duration(max(0, free_ms - now_ms))}"
         )
     if row.active_first_ms is not None and not state.topic.is_paused:
+        by = "segment.ms" if config.roll_ms == config.segment_ms else "max.compaction.lag.ms"
         yield (
             f"the newest {in_bytes(row.active_bytes)} are in the active segment, which rolls at "
             f"{in_bytes(config.segment_bytes)} (segment.bytes) or at "
-            f"{in_time(due_ms(row, config))} (segment.ms); force would roll it"
+            f"{in_time(due_ms(row, config))} ({by}); force would roll it"
         )
 
 
@@ -145,8 +146,8 @@ def _tombstones(decision: Decision) -> Iterator[str]:
     if at.waiting:
         next_ms = min(h.at_ms for h in at.waiting)
         yield f"tombstones wait for their delete horizon, the next at {in_time(next_ms)}"
-    if is_holding_back(state, at):
+    for behind in holding_back(state, at):
         yield (
-            f"consumer group {state.held_by!r} has read only up to offset {state.held_from} and "
-            "holds later tombstones back"
+            f"consumer group {behind.group!r} has read only up to offset {behind.offset} and holds "
+            "later tombstones back"
         )

@@ -55,5 +55,5 @@ def deleted_keys(
 def _fate(state: PartitionState, offset: int) -> tuple[int | None, str]:
     """When a tombstone may go, and which consumer group keeps it."""
     horizons = (h.at_ms for h in state.horizons if h.start <= offset < h.end)
-    is_held = state.held_from is not None and offset >= state.held_from
-    return next(horizons, None), state.held_by if is_held else ""
+    behind = next((p.group for p in state.positions if offset >= p.offset), "")
+    return next(horizons, None), behind
