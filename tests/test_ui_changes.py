@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 
 import pytest
 from fastapi import HTTPException
@@ -16,7 +15,8 @@ from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
 from lastword.ui import cleanings
 from tests.notation import clean, write
-from tests.web import WITH_TOKEN
+from tests.waiting import until
+from tests.web import WITH_TOKEN, cleaned
 
 HOUR_MS = 3_600_000
 
@@ -68,9 +68,7 @@ class TestDoing:
         (planned,) = web.get("/api/topics/t/plan").json()
         (first,) = planned["first"]
         assert first.startswith("before that, retention would drop 2 segments, 3 records (")
-        done = web.post("/api/topics/t/clean", json={}, headers=WITH_TOKEN).json()
-        while done["state"] in ("waiting", "running"):
-            done = web.get(f"/api/cleanings/{done['id']}").json()
+        done = cleaned(web, "t")
         (expired,) = done["expired"]
         assert expired.startswith("t-0: expired 2 segments, 3 records (")
 
@@ -83,11 +81,7 @@ class TestDoing:
         (counted,) = web.get("/api/topics/users/plan?force=true&count=true").json()
         assert counted["removed"] == {"obsolete": 2}
         assert users.describe().records == 5
-        started = web.post("/api/topics/users/clean", json={"force": True}, headers=WITH_TOKEN)
-        assert started.status_code == 202
-        done = started.json()
-        while done["state"] in ("waiting", "running"):
-            done = web.get(f"/api/cleanings/{done['id']}").json()
+        done = cleaned(web, "users", force=True)
         assert (done["state"], done["error"], len(done["passes"])) == ("done", None, 1)
         removed = done["passes"][0]["removed"]
         assert {r: n for r, n in removed.items() if n} == counted["removed"]
@@ -102,9 +96,7 @@ class TestDoing:
         for file in local.base.root.files():
             os.truncate(local.base.root.full(file.path), 10)
         assert "1 failed" not in web.get("/").text
-        done = web.post("/api/topics/users/clean", json={"force": True}, headers=WITH_TOKEN).json()
-        while done["state"] in ("waiting", "running"):
-            done = web.get(f"/api/cleanings/{done['id']}").json()
+        done = cleaned(web, "users", force=True)
         assert done["state"] == "failed"
         assert "lastword check" in done["error"]
         assert "1 failed" in web.get("/").text
@@ -124,15 +116,14 @@ class TestDoing:
         go_on = threading.Event()
 
         def slow(_progress: object) -> InProcess:
-            go_on.wait(10)
+            assert go_on.wait(150)
             return InProcess()
 
         cleaner = cleanings.Cleanings(local, slow, lambda: None)
         ids = [cleaner.start("users", Asked()).id for _ in range(4)]
         assert [cleaner.get(i).id for i in ids] == ids
         go_on.set()
-        while cleaner.get(ids[-1]).state != "done":
-            time.sleep(0.01)
+        until(lambda: cleaner.get(ids[-1]).state == "done")
         last = cleaner.start("users", Asked()).id
         assert cleaner.get(last).id == last
         with pytest.raises(HTTPException):

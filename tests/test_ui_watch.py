@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +12,7 @@ from lastword.cleaner.overview import Overview, overview
 from lastword.foundation import Foundation
 from lastword.store import Store
 from lastword.ui.watch import Watch
+from tests.waiting import until
 
 
 class TestWatch:
@@ -24,14 +25,14 @@ class TestWatch:
         def slow(base: Foundation) -> Overview:
             seen = overview(base)
             looked.set()
-            go_on.wait(10)
+            assert go_on.wait(150)
             return seen
 
         monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
         monkeypatch.setattr("lastword.ui.watch.overview", slow)
         watch = Watch(local.base)
         watch.begin()
-        looked.wait(10)
+        assert looked.wait(150)
         local.create_topic("mine")
         watch.forget()
         go_on.set()
@@ -47,14 +48,15 @@ class TestWatch:
         def slow(base: Foundation) -> Overview:
             made.append(overview(base))
             began.set()
-            go_on.wait(10)
+            assert go_on.wait(150)
             return made[-1]
 
         monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
         monkeypatch.setattr("lastword.ui.watch.overview", slow)
+        monkeypatch.setattr("lastword.ui.watch._FRESH_S", 1e9)
         watch = Watch(local.base)
         watch.begin()
-        began.wait(10)
+        assert began.wait(150)
         threading.Timer(0.1, go_on.set).start()
         assert how(watch) is made[0]
         assert len(made) == 1
@@ -69,8 +71,7 @@ class TestWatch:
         assert watch.seen().topics == ()
         monkeypatch.setattr("lastword.ui.watch._FRESH_S", 0)
         monkeypatch.setattr("lastword.ui.watch._REST", 0)
-        while not watch.seen().topics:
-            time.sleep(0.01)
+        until(lambda: bool(watch.seen().topics))
 
     def test_what_was_changed_here_is_seen_at_once(
         self, local: Store, monkeypatch: pytest.MonkeyPatch
@@ -90,5 +91,6 @@ class TestWatch:
         watch.seen()
         local.create_topic("theirs")
         assert watch.seen().topics == ()
-        watch._began_s -= 3_600
+        assert watch._seen is not None
+        watch._seen = replace(watch._seen, began_s=watch._seen.began_s - 3_600)
         assert [t.name for t in watch.seen().topics] == ["theirs"]

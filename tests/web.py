@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.testclient import TestClient
@@ -19,6 +20,7 @@ from lastword.testing import InProcess
 from lastword.ui.app import make_app
 from lastword.ui.cleanings import NewRunner
 from lastword.ui.guard import TOKEN_HEADER, Access
+from tests.waiting import until
 
 TOKEN = "the-token"
 OPEN = Access(token=TOKEN)
@@ -53,16 +55,34 @@ def served(
 ) -> Iterator[str]:
     """The page, served; its address."""
     app = make_app(store, access, new_runner)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
+    config = uvicorn.Config(
+        app, port=0, log_level="warning", access_log=False, timeout_graceful_shutdown=5
+    )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive()
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def cleaned(web: TestClient, topic: str, **asked: object) -> dict[str, Any]:
+    """What became of a cleaning that was asked for."""
+    started = web.post(f"/api/topics/{topic}/clean", json=asked, headers=WITH_TOKEN)
+    assert started.status_code == 202
+
+    def now() -> dict[str, Any]:
+        found: dict[str, Any] = web.get(f"/api/cleanings/{started.json()['id']}").json()
+        return found
+
+    until(lambda: now()["state"] not in ("waiting", "running"))
+    return now()
 
 
 def screenshot_path(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ from sqlalchemy import Row
 from lastword.catalog import cleaning
 from lastword.catalog.engine import Catalog
 from lastword.cleaner.overview import Overview, TopicOverview
-from lastword.passes import outcome
+from lastword.passes import BELOW_LOG_START, REASONS, outcome
 
 MOST_TOPICS = 200  # that have series of their own: the largest; the others are added up
 OTHERS = "(others)"  # which no topic can be called
@@ -50,35 +51,19 @@ def gauges(seen: Overview) -> list[Gauge]:
     return [Gauge(*row) for row in _rows(seen)]
 
 
-class PassTotals:
-    """What all passes did, added up. Those that were counted are not read again."""
+@dataclass
+class Totals:
+    """What passes did, added up."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counted: set[int] = set()
-        self._last_id = 0
-        self.seconds = _Histogram(_SECONDS)
-        self.bytes_covered = _Histogram(_BYTES)
-        self.outcomes = Counter(done=0, failed=0, abandoned=0)
-        self.removed: Counter[str] = Counter()
-        self.bytes = Counter(read=0, written=0, freed=0)
+    seconds: _Histogram = field(default_factory=lambda: _Histogram(_SECONDS))
+    bytes_covered: _Histogram = field(default_factory=lambda: _Histogram(_BYTES))
+    outcomes: Counter[str] = field(default_factory=lambda: Counter(done=0, failed=0, abandoned=0))
+    removed: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys((*REASONS, BELOW_LOG_START), 0))
+    )
+    bytes: Counter[str] = field(default_factory=lambda: Counter(read=0, written=0, freed=0))
 
-    def count(self, catalog: Catalog) -> PassTotals:
-        """Add the passes that have come since."""
-        with self._lock:
-            self._count(catalog)
-        return self
-
-    def _count(self, catalog: Catalog) -> None:
-        late = self._last_id - 1_000  # which may be committed after those that began later
-        for done in cleaning.sums_after(catalog, late):
-            if done.id not in self._counted:
-                self._add(done)
-                self._counted.add(done.id)
-                self._last_id = max(self._last_id, done.id)
-        self._counted = {i for i in self._counted if i > self._last_id - 1_000}
-
-    def _add(self, done: Row[Any]) -> None:
+    def add(self, done: Row[Any]) -> None:
         self.outcomes[outcome(done.error)] += 1
         if done.error:
             return
@@ -90,7 +75,29 @@ class PassTotals:
         self.bytes["freed"] += max(0, done.bytes_in - done.bytes_out)
 
 
-def as_prometheus(seen: Overview, totals: PassTotals) -> str:
+class PassTotals:
+    """The totals of all passes. Those that were counted are not read again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counted: set[int] = set()
+        self._last_id = 0
+        self._totals = Totals()
+
+    def count(self, catalog: Catalog) -> Totals:
+        """Add the passes that have come since."""
+        with self._lock:
+            late = self._last_id - 1_000  # which may be committed after those that began later
+            for done in cleaning.sums_after(catalog, late):
+                if done.id not in self._counted:
+                    self._totals.add(done)
+                    self._counted.add(done.id)
+                    self._last_id = max(self._last_id, done.id)
+            self._counted = {i for i in self._counted if i > self._last_id - 1_000}
+            return deepcopy(self._totals)  # which nobody adds to while it is read
+
+
+def as_prometheus(seen: Overview, totals: Totals) -> str:
     """All metrics, as Prometheus reads them."""
     registry = CollectorRegistry()
     registry.register(_Metrics([*_kafkas(seen), *_of_topics(seen.topics), *_of_passes(totals)]))
@@ -154,8 +161,11 @@ def _of_topics(topics: Sequence[TopicOverview]) -> Iterator[Metric]:
     # fmt: on
 
 
-def _of_passes(totals: PassTotals) -> Iterator[Metric]:
-    yield totals.seconds.metric("lastword_pass_seconds", "How long passes took, mark to commit.")
+def _of_passes(totals: Totals) -> Iterator[Metric]:
+    yield totals.seconds.metric(
+        "lastword_pass_seconds",
+        "How long passes took, mark to commit; those of a round share its two jobs, and each counts them whole.",
+    )
     yield totals.bytes_covered.metric("lastword_pass_bytes", "Bytes that passes covered.")
     for name, sentence, label, counts in (
         ("lastword_passes", "Passes, by what became of them.", "outcome", totals.outcomes),

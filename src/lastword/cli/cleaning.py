@@ -167,11 +167,11 @@ def metrics(store: StoreUrl = None, as_json: AsJson = False) -> None:
     """Print metrics as Prometheus reads them: the cleaner's, topics', passes'; --json: Kafka's gauges."""
     with opened(store) as opened_store:
         seen = overview(opened_store.base)
-        totals = PassTotals() if as_json else PassTotals().count(opened_store.base.catalog)
-    if as_json:
-        show_json({gauge.name: gauge.value for gauge in gauges(seen)})
-    else:
-        print(as_prometheus(seen, totals), end="")
+        if as_json:
+            show_json({gauge.name: gauge.value for gauge in gauges(seen)})
+        else:
+            totals = PassTotals().count(opened_store.base.catalog)
+            print(as_prometheus(seen, totals), end="")
 
 
 def warm_up() -> None:
