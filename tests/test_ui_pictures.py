@@ -128,8 +128,8 @@ def a_pass(at_ms: int, bytes_in: int, bytes_out: int, **values: Any) -> Pass:
 
 
 def log(*sizes: int) -> dict[int, list[Segment]]:
-    """Partitions of these sizes, which passes have covered."""
-    return {n: [segment(0, size)] for n, size in enumerate(sizes)}
+    """Partitions of these sizes, which passes have covered, and to which records come until now."""
+    return {n: [segment(0, size, max_ms=1_000)] for n, size in enumerate(sizes)}
 
 
 def segment(base: int, size: int, first_ms: int = 0, max_ms: int = 0) -> Segment:
@@ -189,6 +189,14 @@ class TestGrowth:
         found = growth(passes, log(60, 40), since_ms=None, now_ms=30)
         assert found.at_ms == (10, 10, 20, 20, 30, 30)
         assert found.compacted == (150, 70, 90, 80, 100, 100)  # the other one had 50 before
+
+    def test_to_a_quiet_topic_nothing_came_since_its_newest_record(self) -> None:
+        passes = [a_pass(10, 100, 20)]
+        found = growth(passes, {0: [segment(0, 60, max_ms=15)]}, since_ms=0, now_ms=30)
+        assert found.at_ms == (0, 0, 10, 10, 15, 15, 30, 30)
+        assert found.compacted == (0, 0, 100, 20, 60, 60, 60, 60)
+        quiet = {0: [segment(0, 20, max_ms=5)]}
+        assert growth(passes, quiet, 0, 30).compacted == (0, 0, 100, 20, 20, 20)
 
     def test_a_topic_that_was_never_cleaned(self) -> None:
         found = growth([], log(7), since_ms=0, now_ms=5)

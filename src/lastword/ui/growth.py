@@ -101,7 +101,11 @@ def _line(
         points.append((p.started_ms, (before, uncompacted)))
         points.append((p.started_ms, (compacted, uncompacted)))
     size = sum(s.bytes for s in segments)
-    points.append((now_ms, (size, _without(uncompacted, compacted, size))))
+    sizes = (size, _without(uncompacted, compacted, size))
+    began_ms = points[-1][0] if points else now_ms
+    newest_ms = max((s.max_ms for s in segments), default=now_ms)
+    points.append((min(now_ms, max(began_ms, newest_ms)), sizes))  # nothing came since then
+    points.append((now_ms, sizes))
     return _Line([ms for ms, _ in points], [sizes for _, sizes in points])
 
 
