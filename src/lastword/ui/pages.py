@@ -25,6 +25,19 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 _TOPICS_A_PAGE = 100
 _PASSES_SHOWN = 100
 
+
+def _unwell(topic: TopicOverview) -> tuple[int, ...]:
+    """The worse it stands with a topic, the larger."""
+    return (
+        topic.failed,
+        topic.overdue_ms,
+        len(topic.held_by),
+        topic.eligible,
+        topic.at_work,
+        topic.paused_ms is not None,
+    )
+
+
 _COLUMNS: dict[str, tuple[str, Callable[[TopicOverview], Any]]] = {
     "name": ("topic", lambda t: t.name),
     "partitions": ("partitions", lambda t: t.partitions),
@@ -34,7 +47,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[TopicOverview], Any]]] = {
     "dirty": ("dirty ratio", lambda t: t.dirty_ratio),
     "tombstones": ("tombstones", lambda t: t.tombstones),
     "pass": ("last pass", lambda t: t.last_pass_ms or 0),
-    "health": ("health", lambda t: (t.failed, t.overdue_ms, len(t.held_by), t.paused_ms or 0)),
+    "health": ("health", _unwell),
 }
 
 
