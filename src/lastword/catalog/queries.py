@@ -214,6 +214,16 @@ def read_plan(
     return partition_row(row), [log_file(f, of) for f in found]
 
 
+def files_before(
+    catalog: Catalog, of: TopicRow, number: int, offset: int, limit: int
+) -> list[LogFile]:
+    """The last live files of a partition that hold records below an offset, newest first."""
+    before = _live_files_of(of, number).where(file.c.base_offset < offset)
+    newest_first = before.order_by(None).order_by(file.c.base_offset.desc())
+    with catalog.read() as tx:
+        return [log_file(row, of) for row in tx.execute(newest_first.limit(limit))]
+
+
 def first_file_since(
     catalog: Catalog, of: TopicRow, number: int, start: int, timestamp_ms: int
 ) -> LogFile | None:

@@ -79,7 +79,8 @@ def _record(topic: ATopic, partition: PartitionNumber, offset: Offset) -> Record
     found = next(iter(topic.read(partition, offset, limit=1)), None)
     if found is None or found.offset != offset:
         _, log_end = topic.offsets()[partition]
-        why = "a pass has removed it" if offset < log_end else "it is log end"
+        gone = "a pass has removed it" + (", or Kafka had none there" if topic.row.source else "")
+        why = gone if offset < log_end else "it is log end"
         raise HTTPException(
             404, f"{topic.name}-{partition} has no record at offset {offset}: {why}"
         )
