@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 import lastword
 from lastword.errors import InvalidArgumentError, NotAStoreError
+from lastword.ui.guard import TOKEN_HEADER
+from lastword.ui.serve import _Server
 from tests.commands import Lastword
+from tests.notation import shown, write
+from tests.waiting import until
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
 
@@ -49,6 +54,32 @@ def test_it_serves_until_it_is_told_to_end(start: Start, tmp_path: Path, how: in
     process.send_signal(how)
     out, errors = process.communicate(timeout=150)
     assert (process.returncode, out.splitlines()[-1], errors) == (0, "stopped", "")
+
+
+def test_what_is_under_way_is_abandoned_when_it_is_ended(start: Start, tmp_path: Path) -> None:
+    with lastword.open(tmp_path / "store") as store:
+        topic = store.create_topic("t")
+        write(topic, "a=1 a=2 | b=1*")
+        store.alter({"log.cleaner.io.max.bytes.per.second": 1})  # it would take half an hour
+        process, address = start("--no-browser", "--store", str(tmp_path / "store"))
+        page, _, token = address.partition("#token=")
+        headers = {"content-type": "application/json", TOKEN_HEADER: token}
+        asked = urllib.request.Request(f"{page}api/topics/t/clean", b"{}", headers)
+        urllib.request.urlopen(asked).close()
+        until(lambda: store.plan("t")[0].state.row.claim is not None)
+        time.sleep(2)  # Spark is at it
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=150)
+        assert (process.returncode, out.splitlines()[-1]) == (0, "stopped")
+        assert store.plan("t")[0].state.row.claim is None
+        assert shown(topic) == "a=1 a=2 | b=1*"
+
+
+def test_a_signal_ends_scans_before_it_ends_the_page() -> None:
+    ended: list[bool] = []
+    server = _Server(uvicorn.Config(""), lambda: None, lambda: ended.append(server.should_exit))
+    server.handle_exit(signal.SIGTERM, None)
+    assert (ended, server.should_exit) == ([False], True)
 
 
 def test_the_demo_begins_with_the_scene_and_leaves_nothing(

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from lastword.cleaner.mark import mark
+from lastword.files.reader import FileReader
 from lastword.store import Store
 from lastword.testing import ManualClock
 from lastword.topic import Topic
+from lastword.ui.scans import Scans
+from lastword.words import in_time
 from tests.notation import clean, write
+
+HOUR_MS = 3_600_000
 
 
 class TestCounts:
-    def test_counting_survivors(self, web: TestClient, users: Topic) -> None:
+    def test_counting_survivors(self, web: TestClient, users: Topic, clock: ManualClock) -> None:
+        def told() -> str:
+            page = web.get("/topics/users").text
+            (said,) = re.findall(r"<small>(\d+ of .* would be left if all were cleaned, counted .*)</small>", page)  # fmt: skip
+            return re.sub("<[^>]*>", "", said)
+
         assert "count survivors<" in web.get("/topics/users").text
         answer = web.get("/api/topics/users/partitions/0/survivors")
-        assert answer.json() == {"partition": 0, "log_end": 5, "segments": {"0": 1, "3": 2}}
+        survivors = {"partition": 0, "log_end": 5, "at_ms": clock(), "segments": {"0": 1, "3": 2}}
+        assert answer.json() == survivors
         page = web.get("/topics/users").text
-        assert "count survivors" not in page
         assert "1 would be left if all were cleaned" in page
-        assert "3 of 5 records would be left if all were cleaned</small>" in page
+        assert told().startswith("3 of 5 records would be left")
+        assert told().endswith(f"counted {in_time(clock())}")
         users.append([("d", "1")])
-        page = web.get("/topics/users").text
-        assert "3 of 6 records would be left if all were cleaned, counted up to offset 4" in page
+        assert told().startswith("3 of 6 records would be left")
+        assert told().endswith("up to offset 4")
         assert "count survivors again" in page
         web.get("/api/topics/users/partitions/0/survivors")
-        assert "4 of 6 records would be left if all were cleaned<" in web.get("/topics/users").text
+        assert told().startswith("4 of 6 records would be left")
         clean(users)
         assert "count survivors<" in web.get("/topics/users").text
 
@@ -60,12 +72,47 @@ class TestCounts:
         page = web.get("/topics/users").text
         assert "<small" not in page[page.index("<h1>") : page.index("live keys")]
 
+    def test_survivors_may_be_counted_again_for_more_may_go_with_time(
+        self, web: TestClient, users: Topic, clock: ManualClock
+    ) -> None:
+        clean(users)
+        asked = "/api/topics/users/partitions/0/survivors"
+        before = sum(web.get(asked).json()["segments"].values())
+        clock.advance(25 * HOUR_MS)
+        assert sum(web.get(asked).json()["segments"].values()) == before - 1  # the tombstone
+
+    def test_no_scan_goes_on_when_the_page_is_ended(
+        self, web: TestClient, users: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scans: Scans = web.app.state.parts.scans  # type: ignore[attr-defined]
+        read = FileReader.read
+
+        def ended(reader: FileReader, *asked: Any) -> Any:
+            scans.end()
+            return read(reader, *asked)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(FileReader, "read", ended)
+            for path in (
+                "/api/topics/users/keys",
+                "/api/topics/users/partitions/0/survivors",
+                "/api/topics/users/plan?force=true&count=true",
+                "/topics/users/records?view=latest",
+            ):
+                scans._are_over.clear()
+                answer = web.get(path)
+                assert (answer.status_code, "is being ended" in answer.text) == (503, True), path
+        assert web.get("/api/topics/users/keys").status_code == 503  # and no other begins
+
     def test_survivors_below_log_start(self, web: TestClient, local: Store) -> None:
         topic = local.create_topic("t", config={"cleanup.policy": "compact,delete"})
         write(topic, "a=1 a=2 b=1 c=1 d=1 | a=3*")
         topic.delete_records(0, before=3)
         asked = "/api/topics/t/partitions/0/survivors"
         assert web.get(asked).json()["segments"] == {"0": 2, "5": 1}
+        page = web.get("/topics/t?partition=0&segment=0").text
+        assert "3 of 3 records would be left" in page
+        assert "offsets 3 to 4 · at most 2 records" in page
         clean(topic)
         topic.delete_records(0, before=4)
         assert sum(web.get(asked).json()["segments"].values()) == 2

@@ -6,6 +6,7 @@ is not enough, becomes a bitmap for every file, and the counts that the books ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -96,13 +97,18 @@ class Marks:
         )
 
 
-def mark(task: MarkTask) -> Marks:
+def mark(task: MarkTask, on_read: Callable[[int], None] = lambda _bytes: None) -> Marks:
     """The dead records of a partition, as far as their keys are in the task's shard."""
     covered, throttle = task.covered, Throttle(task.bytes_per_second)
+
+    def read(count: int) -> None:
+        throttle.used(count)
+        on_read(count)
+
     found = {f.facts.path: _Found() for f in covered.to_read}
     pending, marks = [task.shard], Marks({})
     while pending:
-        scan = Scan(covered, task.root, pending.pop(), task.map_bytes, throttle.used)
+        scan = Scan(covered, task.root, pending.pop(), task.map_bytes, read)
         for rows in scan:
             found[rows.file.facts.path].add(rows, covered)
         pending += scan.let_go

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lastword.catalog import queries
@@ -49,20 +49,24 @@ def verdicts(base: Foundation, plan: Clean) -> Iterator[Verdict]:
             yield _verdict(plan, what, group, i, reason)
 
 
-def would_remove(base: Foundation, plan: Clean) -> dict[str, int]:
+def would_remove(
+    base: Foundation, plan: Clean, on_read: Callable[[int], None] = lambda _bytes: None
+) -> dict[str, int]:
     """How many records the pass would remove, per reason: mark is run, in this process."""
-    _, marks = would_mark(base, plan)
+    _, marks = would_mark(base, plan, on_read)
     return dict(sum((Counter(found.removed) for found in marks.files.values()), Counter()))
 
 
-def would_mark(base: Foundation, plan: Clean) -> tuple[Covered, Marks]:
+def would_mark(
+    base: Foundation, plan: Clean, on_read: Callable[[int], None] = lambda _bytes: None
+) -> tuple[Covered, Marks]:
     """What mark would find, and in which files: it is run, in this process."""
     map_bytes = store_settings(base.catalog).log_cleaner_dedupe_buffer_size
     while True:
         what = _covered(base, plan)
         try:
             task = MarkTask(what, base.root, Shard(), map_bytes, bytes_per_second=math.inf)
-            return what, mark(task)
+            return what, mark(task, on_read)
         except BrokenFileError as error:
             if queries.is_live(base.catalog, error.name):
                 raise  # else a pass has replaced it, and its bytes are gone

@@ -134,9 +134,9 @@ def plan(
     first = comes_first(states_of(base, [topic.row]), asked, base.clock())
     removed: dict[int, dict[str, int]] = {}
     if count:
-        with ui.scans.one():
+        with ui.scans.one() as go_on:
             plans = [d for d in decisions if isinstance(d, Clean)]
-            removed = {p.state.row.partition: would_remove(base, p) for p in plans}
+            removed = {p.state.row.partition: would_remove(base, p, go_on) for p in plans}
     return [_planned(d, first, removed) for d in decisions]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,7 @@ class Survivors:
 
     partition: int
     log_end: int
+    at_ms: int  # later, more tombstones may go
     segments: Mapping[int, int]
 
 
@@ -54,11 +55,12 @@ class Counts:
 
     def keys(self, topic: Topic, seen: TopicOverview) -> LiveKeys:
         """How many keys of a topic have a value."""
-        with self._scans.one():
+        with self._scans.one() as go_on:
             known = self.known_keys(seen)
             if known is not None and known.appended == seen.appended:
                 return known
-            count = sum(b.num_rows for b in topic.latest(columns=["offset"]).batches())
+            latest = topic.latest(columns=["offset"], progress=go_on)
+            count = sum(batch.num_rows for batch in latest.batches())
             found = LiveKeys(topic.name, count, seen.appended, self._base.clock())
             self._know(_log(seen), found)
             return found
@@ -70,15 +72,12 @@ class Counts:
 
     def survivors(self, topic: TopicRow, number: int) -> Survivors:
         """What would be left of each segment of a partition if all of it were cleaned."""
-        with self._scans.one():
+        with self._scans.one() as go_on:
             states = states_of(self._base, [topic])
             state = next((s for s in states if s.row.partition == number), None)
             if state is None:
                 raise UnknownTopicError(topic.name, number)
-            known = self.known_survivors(state)
-            if known is not None and known.log_end == state.row.log_end:
-                return known
-            found = Survivors(number, state.row.log_end, self._count(state))
+            found = self._count(state, go_on)
             self._know(_partition(state), found)
             return found
 
@@ -87,8 +86,9 @@ class Counts:
         found = self._known.get(_partition(state))
         return found if isinstance(found, Survivors) else None
 
-    def _count(self, state: PartitionState) -> dict[int, int]:
-        covered, marks = would_mark(self._base, over_all(state, self._base.clock()))
+    def _count(self, state: PartitionState, go_on: Callable[[int], None]) -> Survivors:
+        now_ms = self._base.clock()
+        covered, marks = would_mark(self._base, over_all(state, now_ms), go_on)
         segments: dict[int, int] = {}
         for file in covered.files:
             found = marks.files.get(file.facts.path)
@@ -97,7 +97,7 @@ class Counts:
                 left = left & (self._offsets(file) >= covered.log_start)
             count = int(np.count_nonzero(left))
             segments[file.segment_base] = segments.get(file.segment_base, 0) + count
-        return segments
+        return Survivors(state.row.partition, state.row.log_end, now_ms, segments)
 
     def _offsets(self, file: LogFile) -> NDArray[np.int64]:
         reader = FileReader(self._base.root, file)

@@ -55,11 +55,11 @@ class LatestViews:
     def _as_it_is(self, topic: TopicRow, number: int, known: _View | None) -> _View:
         # Of keys in several partitions, what counts is decided among all of these.
         numbers = None if topic.is_scattered else [number]
-        with self._scans.one():
+        with self._scans.one() as go_on:
             now = moment_of(self._base, topic, numbers)
             if known is not None and known.shows(now):
                 return known
-            made = _View(now, Latest(self._base, now).scanned())
+            made = _View(now, Latest(self._base, now, progress=go_on).scanned())
         with self._lock:
             self._known[(topic.id, number)] = made
             self._known.move_to_end((topic.id, number))

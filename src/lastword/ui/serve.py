@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -46,7 +47,7 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
     )
-    server = _Server(config, lambda: started(address))
+    server = _Server(config, lambda: started(address), app.state.parts.scans.end)
     server.run(sockets=[listener])
 
 
@@ -65,11 +66,17 @@ def open_browser(address: str, folder: str | None) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it answers; and when it is told to end, it returns, so that all is tidied up."""
+    """Tells when it answers, and when it is told to end; then it returns, so that all is tidied up."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, started: Callable[[], None], ending: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._on_started = started
+        self._on_started, self._on_ending = started, ending
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_ending()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
