@@ -270,6 +270,10 @@ class TestWhy:
             "(segment.bytes) or at 1970-01-08 00:16:39.999Z (segment.ms); force would roll it",
         ]
 
+    def test_what_rolls_the_active_segment_first(self) -> None:
+        s = state([(5, 1)], first_dirty=10, active_bytes=5, max_compaction_lag_ms=60_000)
+        assert "or at 1970-01-01 00:17:39.999Z (max.compaction.lag.ms)" in in_words(planned(s))
+
     def test_what_would_be_cleaned(self) -> None:
         s = state([(5, 1), (5, NOW)], min_compaction_lag_ms=100)
         said = in_words(planned(s))

@@ -63,6 +63,43 @@ class TestPages:
             f"t11{n}" for n in range(10)
         ]
 
+    def test_the_worst_comes_first_then_what_is_due(
+        self, web: TestClient, local: Store, clock: ManualClock
+    ) -> None:
+        for name in ("a.well", "b.due", "c.late", "d.due"):
+            topic = local.create_topic(name)
+            write(topic, "a=1*" if name == "a.well" else "a=1 | a=2*")
+        local.topic("c.late").alter({"max.compaction.lag.ms": 1_000})
+        clock.advance(5_000)
+        found = re.findall(r'href="/topics/([^"]+)"', web.get("/?sort=-health").text)
+        assert found == ["c.late", "b.due", "d.due", "a.well"]
+        assert '"chip bad" href' in web.get("/").text
+
+    def test_live_keys_are_sorted_as_they_are_told(self, web: TestClient, local: Store) -> None:
+        write(local.create_topic("many"), "a=1 b=1 c=1*")
+        write(local.create_topic("once"), "a=1 a=2 a=3 a=4*")
+
+        def found() -> list[str]:
+            return re.findall(r'href="/topics/([^"]+)"', web.get("/?sort=-keys").text)
+
+        assert found() == ["once", "many"]  # at most
+        web.get("/api/topics/once/keys")
+        assert found() == ["many", "once"]
+
+    def test_a_partition_is_gone_to(self, web: TestClient, local: Store) -> None:
+        local.create_topic("wide", 30)
+        assert 'name="partition"' in web.get("/topics/wide").text
+        page = web.get("/topics/wide?scale=offsets&partition=17").text
+        assert 'id="partition-17"' in page
+        assert "page 3 of 4" in page
+        assert "page 1 of 4" in web.get("/topics/wide?page=1&partition=17").text
+
+    def test_what_is_not_compacted_has_no_passes_to_wait_for(
+        self, web: TestClient, local: Store
+    ) -> None:
+        local.create_topic("kept", config={"cleanup.policy": "delete"})
+        assert "No passes yet" not in web.get("/topics/kept").text
+
     def test_a_segment_that_was_clicked(self, web: TestClient, users: Topic) -> None:
         page = web.get("/topics/users?partition=0&segment=3").text
         assert "Segment 3" in page

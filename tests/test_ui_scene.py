@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,31 @@ class TestScene:
         for _ in range(2):
             state = self.play(web, state, "step")
         assert 11 in [r["offset"] for r in state["records"]]
+
+    def test_no_other_step_is_taken_than_the_one_that_was_meant(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        assert self.play(web, state, "step", phase="idle")["phase"] == "planned"
+        late = self.play(web, state, "step", phase="idle")  # from a tab that has not seen it
+        assert (late["phase"], "another tab" in late["message"]) == ("planned", True)
+        assert self.play(web, state, "step", phase="planned")["phase"] == "marked"
+
+    def test_only_a_pass_that_is_under_way_has_a_cleaner(self, web: TestClient) -> None:
+        def hearts() -> int:
+            return sum(t.is_alive() and "_beat" in t.name for t in threading.enumerate())
+
+        before, state = hearts(), web.post("/api/scene", json={}).json()
+        beating = [hearts() - before]
+        for _ in range(4):
+            state = self.play(web, state, "step")
+            beating.append(hearts() - before)
+        assert beating == [0, 0, 1, 1, 0]
+
+    def test_what_turns_text_around_is_spelled(self, web: TestClient) -> None:
+        state = web.post("/api/scene", json={}).json()
+        state = self.play(web, state, "send", key="\u202eK", value="\u202eV")
+        assert state["records"][-1]["key"] == "\\u202eK"
+        assert state["latest"]["\\u202eK"] == "\\u202eV"
+        assert "\u202e" not in json.dumps(state, ensure_ascii=False)
 
     def test_it_takes_little_room(self, web: TestClient) -> None:
         state = web.post("/api/scene", json={}).json()

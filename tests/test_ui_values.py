@@ -66,7 +66,8 @@ class TestValues:
         cut = shown(b"x" * 5_000, most=100)
         assert (len(cut.text), cut.is_cut, cut.bytes) == (100, True, 5_000)
         assert shown(b"\xff" * 5_000, most=160).is_cut
-        assert not shown(b"\xff" * 160, most=160).is_cut
+        assert not shown(b"\xff" * 160, most=760).is_cut
+        assert len(shown(b"\xff" * 5_000, most=760).text) < 900  # as of text
 
     def test_what_turns_text_around_or_cannot_be_seen(self) -> None:
         assert shown("a\u202eb\x1b[2J".encode()).text == "a\\u202eb\\u001b[2J"

@@ -57,7 +57,12 @@ class TopicOverview:
 
     @property
     def is_well(self) -> bool:
-        return not (self.failed or self.overdue_ms or self.held_by)
+        return not (self.is_bad or self.held_by)
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether something is wrong with it; groups that hold tombstones back are not, for a while."""
+        return bool(self.failed or self.overdue_ms)
 
 
 @dataclass(frozen=True)

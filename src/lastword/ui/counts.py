@@ -70,6 +70,12 @@ class Counts:
         found = self._known.get(_log(seen))
         return found if isinstance(found, LiveKeys) else None
 
+    def keys_told(self, seen: TopicOverview) -> int:
+        """What a visitor is told: the count if it is still exact, else the estimate."""
+        known = self.known_keys(seen)
+        is_exact = known is not None and known.appended == seen.appended
+        return known.keys if known is not None and is_exact else seen.keys.probably
+
     def survivors(self, topic: TopicRow, number: int) -> Survivors:
         """What would be left of each segment of a partition if all of it were cleaned."""
         with self._scans.one() as go_on:

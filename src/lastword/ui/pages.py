@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from lastword.cleaner.metrics import as_prometheus
 from lastword.cleaner.overview import TopicOverview
 from lastword.config import LONG_MAX
+from lastword.ui.counts import Counts
 from lastword.ui.known import account_of
 from lastword.ui.parts import Ui
 from lastword.ui.render import PageNumber, paged, rendered
@@ -38,16 +39,16 @@ def _unwell(topic: TopicOverview) -> tuple[int, ...]:
     )
 
 
-_COLUMNS: dict[str, tuple[str, Callable[[TopicOverview], Any]]] = {
-    "name": ("topic", lambda t: t.name),
-    "partitions": ("partitions", lambda t: t.partitions),
-    "records": ("records", lambda t: t.records),
-    "bytes": ("size", lambda t: t.bytes),
-    "keys": ("live keys", lambda t: t.keys.probably),
-    "dirty": ("dirty ratio", lambda t: t.dirty_ratio),
-    "tombstones": ("tombstones", lambda t: t.tombstones),
-    "pass": ("last pass", lambda t: t.last_pass_ms or 0),
-    "health": ("health", _unwell),
+_COLUMNS: dict[str, tuple[str, Callable[[TopicOverview, Counts], Any]]] = {
+    "name": ("topic", lambda t, _: t.name),
+    "health": ("health", lambda t, _: _unwell(t)),
+    "partitions": ("partitions", lambda t, _: t.partitions),
+    "records": ("records", lambda t, _: t.records),
+    "bytes": ("size", lambda t, _: t.bytes),
+    "keys": ("live keys", lambda t, counts: counts.keys_told(t)),
+    "dirty": ("dirty ratio", lambda t, _: t.dirty_ratio),
+    "tombstones": ("tombstones", lambda t, _: t.tombstones),
+    "pass": ("last pass", lambda t, _: t.last_pass_ms or 0),
 }
 
 
@@ -82,7 +83,8 @@ def home(
     found = [t for t in seen.topics if search.lower() in t.name.lower()]
     column = sort.removeprefix("-")
     if column in _COLUMNS:
-        found.sort(key=_COLUMNS[column][1], reverse=sort.startswith("-"))
+        key = _COLUMNS[column][1]
+        found.sort(key=lambda t: key(t, ui.counts), reverse=sort.startswith("-"))
     shown = paged(found, page, _TOPICS_A_PAGE)
     return rendered(
         request,

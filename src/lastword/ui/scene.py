@@ -11,30 +11,30 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import replace
 
 from fastapi import HTTPException
 
 from lastword.cleaner import choose
 from lastword.cleaner.choose import Asked, decisions_for
-from lastword.cleaner.plan import Clean, Decision
+from lastword.cleaner.plan import Clean
 from lastword.cleaner.run import Cleaner
 from lastword.cleaner.verdicts import Verdict, last_offsets, verdicts
 from lastword.cleaner.work import Common, Work
 from lastword.errors import InvalidArgumentError, LastwordError
-from lastword.files.reader import FileReader
-from lastword.model import LogFile, Record
 from lastword.opening import open_store
 from lastword.passes import TOMBSTONE
 from lastword.testing import InProcess, ManualClock
-from lastword.ui.anatomy import delete_retention_point, section_of
-from lastword.words import counted, in_duration, in_time, removed_in_words
+from lastword.ui.anatomy import delete_retention_point
+from lastword.ui.scene_state import Phase, SceneState, records_of, survivors_of, text_of
+from lastword.ui.values import spelled
+from lastword.words import counted, in_time, removed_in_words
 
 MOST_RECORDS = 60
 MOST_CHARS = 20  # of a key or a value
 MOST_ADVANCE_MS = 366 * 86_400_000
 OVER = "this scene is over; begin a new one"
+_WENT_ON = "This scene has gone on meanwhile, in another tab; here is how far it is."
 _TOPIC = "scene"
 _SETTINGS = {
     "min.cleanable.dirty.ratio": 0.1,
@@ -49,53 +49,6 @@ _FIRST_LOG = (
 )
 
 
-class Phase(StrEnum):
-    """How far the pass is. After the commit, as when idle, the cleaner looks."""
-
-    IDLE = "idle"
-    PLANNED = "planned"
-    MARKED = "marked"
-    SWEPT = "swept"
-    COMMITTED = "committed"
-
-
-@dataclass(frozen=True)
-class SceneRecord:
-    """A record, where it lies, and what the pass that is under way does with it."""
-
-    offset: int
-    key: str
-    value: str | None
-    segment: int
-    section: str
-    verdict: str | None = None
-    goes: bool = False
-    superseded_by: int | None = None
-    waits: str | None = None  # how long, of a tombstone that a pass has covered
-
-
-@dataclass(frozen=True)
-class SceneState:
-    """All that the page draws."""
-
-    id: str
-    clock_ms: int
-    clock: str
-    phase: Phase
-    message: str
-    records: tuple[SceneRecord, ...]
-    log_start: int
-    delete_retention_point: int
-    first_dirty: int
-    log_end: int
-    why: tuple[str, ...]
-    offset_map: dict[str, int] = field(default_factory=dict)  # filled by mark
-    survivors: tuple[int, ...] = ()  # offsets in the file that sweep has written
-    latest: dict[str, str] = field(default_factory=dict)
-    removed: dict[str, int] = field(default_factory=dict)  # so far, per reason
-    passes: int = 0
-
-
 class Scene:
     """One visitor's. Every call returns the new state."""
 
@@ -107,8 +60,7 @@ class Scene:
         self._clock = ManualClock(now_ms)
         self._store = open_store(self._folder.name, clock=self._clock)
         self._topic = self._store.create_topic(_TOPIC, config=_SETTINGS)
-        self._cleaner = Cleaner(self._store.base, InProcess())
-        self._cleaner.__enter__()
+        self._cleaner: Cleaner | None = None  # of the pass that is under way
         self._work: Work | None = None
         self._plan: Clean | None = None
         self._verdicts: dict[int, Verdict] = {}  # by offset
@@ -124,8 +76,7 @@ class Scene:
         """The scene is over, and all that it left goes."""
         with self._lock:
             self._is_over = True
-            with suppress(LastwordError):
-                self._cleaner.__exit__()
+            self._leave()
             self._store.close()
             self._folder.cleanup()
 
@@ -137,11 +88,11 @@ class Scene:
         with self._playing():
             if self._topic.describe().records >= MOST_RECORDS:
                 raise InvalidArgumentError(
-                    f"a scene has {MOST_RECORDS} records at the most; clean it"
+                    f"a scene has {MOST_RECORDS} records at the most; roll, and clean it"
                 )
             (place,) = self._topic.append([(key, value)]).ranges
             what = f"a tombstone of {key}" if value is None else f"{key} = {value}"
-            self._said(f"Appended {what} at offset {place.base_offset}.")
+            self._said(f"Appended {spelled(what)} at offset {place.base_offset}.")
             return self._state()
 
     def roll(self) -> SceneState:
@@ -160,9 +111,14 @@ class Scene:
             self._said(f"It is {in_time(self._clock())} now.")
             return self._state()
 
-    def step(self) -> SceneState:
-        """Let the cleaner do what comes next: plan, mark, sweep, commit."""
+    def step(self, seen: Phase | None) -> SceneState:
+        """Let the cleaner do what comes next: plan, mark, sweep, commit.
+
+        If the visitor has seen another phase, nothing: the button that was pressed said something else.
+        """
         with self._playing():
+            if seen is not None and seen is not self._phase:
+                return replace(self._state(), message=_WENT_ON)
             match self._phase:
                 case Phase.IDLE | Phase.COMMITTED:
                     self._look()
@@ -205,6 +161,7 @@ class Scene:
 
     def _mark(self) -> None:
         assert self._plan is not None
+        self._cleaner = Cleaner(self._store.base, InProcess()).__enter__()
         self._work = self._cleaner.claim(self._plan)
         if self._work is None:
             self._over("The log is no longer as it was planned; the cleaner looks again.")
@@ -212,12 +169,13 @@ class Scene:
         self._cleaner.mark([self._work])
         self._verdicts = {v.offset: v for v in verdicts(self._store.base, self._plan)}
         last = last_offsets(self._store.base, self._plan)
-        self._offset_map = {key.decode(): offset for key, offset in last.items()}
+        self._offset_map = {text_of(key): offset for key, offset in last.items()}
         self._phase = Phase.MARKED
         said = (f"Mark: {self._in_the_map()}", self._to_go(self._work), self._newer(self._plan.end))
         self._message = " ".join(filter(None, said))
 
     def _sweep(self) -> None:
+        assert self._cleaner is not None
         assert self._work is not None
         self._cleaner.sweep([self._work])
         written = sum(s.facts.records for s in self._work.swept)
@@ -230,6 +188,7 @@ class Scene:
         )
 
     def _commit(self) -> None:
+        assert self._cleaner is not None
         assert self._work is not None
         done = self._cleaner.commit(self._work, Common(self._clock(), {}, ()))
         if done.error:
@@ -255,17 +214,25 @@ class Scene:
 
     def _newer(self, end: int) -> str:
         """Of which keys there are newer records that it did not see: a newcomer may miss that they stay."""
-        newer = {_text(r.key) for r in self._topic.read(0, end)} & self._offset_map.keys()
+        newer = {text_of(r.key or b"") for r in self._topic.read(0, end)} & self._offset_map.keys()
         if not newer:
             return ""
-        keys = " and ".join(sorted(filter(None, newer)))
+        keys = " and ".join(sorted(newer))
         return f"Newer records of {keys} come from offset {end} on, where mark does not look."
 
     def _over(self, message: str, phase: Phase = Phase.IDLE) -> None:
-        self._cleaner.release()
+        self._leave()
         self._plan = self._work = None
         self._verdicts, self._offset_map = {}, {}
         self._phase, self._message = phase, message
+
+    def _leave(self) -> None:
+        """The cleaner gives its claim back, and ends: its heart would beat as long as the page is on."""
+        if self._cleaner is not None:
+            with suppress(LastwordError):
+                self._cleaner.release()
+                self._cleaner.__exit__()
+            self._cleaner = None
 
     def _state(self) -> SceneState:
         base, row = self._store.base, self._topic.row
@@ -279,7 +246,7 @@ class Scene:
             clock=in_time(now_ms),
             phase=self._phase,
             message=self._message,
-            records=tuple(_shown(r, decision, self._verdicts, now_ms) for r in self._topic.read(0)),
+            records=records_of(self._topic.read(0), decision, self._verdicts, now_ms),
             log_start=partition.log_start,
             delete_retention_point=delete_retention_point(decision),
             first_dirty=partition.first_dirty,
@@ -288,44 +255,8 @@ class Scene:
             if self._work
             else self._topic.why().partitions[0].sentences,
             offset_map=self._offset_map,
-            survivors=self._survivors(),
-            latest={key.decode(): value.decode() for key, value in latest.items()},
+            survivors=survivors_of(base.root, self._work) if self._work else (),
+            latest={text_of(key): text_of(value) for key, value in latest.items()},
             removed={r: sum(p.removed.get(r, 0) for p in done) for r in ("obsolete", "tombstone")},
             passes=sum(p.error is None for p in done),
         )
-
-    def _survivors(self) -> tuple[int, ...]:
-        """The offsets in the files that sweep has written."""
-        row, offsets = self._topic.row, []
-        for new in self._work.swept if self._work else ():
-            last = new.base_offset + new.facts.last_delta
-            file = LogFile(row.name, 0, new.segment_base, new.base_offset, last, new.facts)
-            reader = FileReader(self._store.base.root, file)
-            for i in reader.row_groups(0, last + 1):
-                offsets += reader.read(i, [])["offset"].to_pylist()
-        return tuple(offsets)
-
-
-def _shown(
-    record: Record, decision: Decision, found: dict[int, Verdict], now_ms: int
-) -> SceneRecord:
-    offset = record.offset or 0
-    horizons = decision.state.horizons if record.is_tombstone else ()
-    at_ms = next((h.at_ms for h in horizons if h.start <= offset < h.end), None)
-    segment = next(s for s in reversed(decision.state.segments) if s.base <= offset)
-    verdict = found.get(offset)
-    return SceneRecord(
-        offset=offset,
-        key=_text(record.key) or "",
-        value=_text(record.value),
-        segment=segment.base,
-        section=section_of(segment, decision),
-        verdict=verdict.sentence if verdict else None,
-        goes=verdict is not None and not verdict.is_kept,
-        superseded_by=verdict.superseded_by if verdict else None,
-        waits=None if at_ms is None else in_duration(max(0, at_ms - now_ms)),
-    )
-
-
-def _text(value: bytes | str | None) -> str | None:
-    return value.decode() if isinstance(value, bytes) else value

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from lastword.ui.api import Body, problems
 from lastword.ui.parts import Ui
-from lastword.ui.scene import MOST_ADVANCE_MS, MOST_CHARS, SceneState
+from lastword.ui.scene import MOST_ADVANCE_MS, MOST_CHARS
+from lastword.ui.scene_state import Phase, SceneState
 
 router = APIRouter(prefix="/api/scene", responses=problems(400, 404, 413, 415))
 
@@ -23,6 +24,12 @@ class ToSend(Body):
     value: Annotated[str, Field(max_length=MOST_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")] | None = (
         None
     )
+
+
+class ToStep(Body):
+    """The phase that the visitor sees, so that no other step is taken than the one that was meant."""
+
+    phase: Phase | None = None
 
 
 class Advance(Body):
@@ -62,6 +69,6 @@ def advance(ui: Ui, scene_id: SceneId, by: Advance) -> SceneState:
 
 
 @router.post("/{scene_id}/step")
-def step(ui: Ui, scene_id: SceneId) -> SceneState:
+def step(ui: Ui, scene_id: SceneId, seen: ToStep) -> SceneState:
     """Let the cleaner do what comes next."""
-    return ui.scenes.get(scene_id).step()
+    return ui.scenes.get(scene_id).step(seen.phase)

@@ -93,9 +93,10 @@ def topic_page(
     ui: Ui,
     topic: ATopic,
     look: Annotated[Look, Depends(_look)],
-    page: PageNumber = 1,
+    page: PageNumber | None = None,
 ) -> Response:
-    """A topic."""
+    """A topic: that page of its partitions, or the one with the partition that is looked at."""
+    page = page or (look.partition or 0) // _PARTITIONS_A_PAGE + 1
     row, base, asked = topic.row, ui.store.base, Asked(retry=False)
     states = states_of(base, [row])
     would = decisions_about(base, states, asked, as_if=True)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from urllib.parse import urlencode
 
 MOST_CHARS = 600  # of a value in a list
+_HEX_LINE = 76  # characters, for 16 bytes
 _MOST_JSON = (
     1 << 16
 )  # bytes; what is larger is shown as text, but for a record on a page of its own
@@ -54,7 +55,7 @@ def shown(value: bytes | None, how: As = As.AUTO, most: int = MOST_CHARS) -> Sho
         return _cut("json", pretty, value, most)
     if how is not As.HEX and (text := _text(value, most, is_sure=how is As.TEXT)) is not None:
         return _cut("text", text, value, most)
-    lines = most // 16 + 1
+    lines = most // _HEX_LINE + 1
     return _cut("hex", _hex(value[: 16 * lines]), value, most, is_cut=len(value) > 16 * lines)
 
 

@@ -28,6 +28,12 @@ function together(removals) {
   return all;
 }
 
+// As many as can be read, and how many more there are.
+function listed(all, lines) {
+  const more = all.length - 100;
+  return [...all.slice(0, 100).flatMap(lines), ...(more > 0 ? [line(`and ${counted(more, "more partition")}`, "faint")] : [])];
+}
+
 let planned = 0;
 async function showPlan(topic, count = false) {
   const plan = $("#plan"), now = $("#clean-now"), force = $("#force").checked, mine = ++planned;
@@ -37,7 +43,7 @@ async function showPlan(topic, count = false) {
     if (mine !== planned) return; // it was asked for otherwise meanwhile
     const removed = count ? together(due.map((p) => p.removed)) : null;
     plan.replaceChildren(line(`${due.length} of ${counted(found.length, "partition")} would be cleaned: ${outcome(sum(due.map((p) => p.records)), removed)}`),
-      ...found.slice(0, 100).flatMap((p) => [line(p.is_clean
+      ...listed([...due, ...found.filter((p) => !p.is_clean)], (p) => [line(p.is_clean
         ? `partition ${p.partition}: would be cleaned (${p.sentence}), ${outcome(p.records, p.removed)}`
         : `partition ${p.partition}: would not be cleaned: ${p.sentence}`, p.is_clean ? "" : "faint"),
       ...p.first.map((first) => line(`partition ${p.partition}: ${first}`))]));
@@ -72,12 +78,13 @@ async function cleanNow(topic) {
       ...(cleaning.error ? [line(cleaning.error, "error")] : []),
       line(passes.length ? all : "Nothing was cleaned."),
       ...cleaning.expired.map((sentence) => line(sentence)),
-      ...passes.slice(0, 100).map(done),
-      ...cleaning.left.slice(0, 100).map((sentence) => line(sentence, "faint")));
+      ...listed(passes, (p) => [done(p)]),
+      ...listed(cleaning.left, (sentence) => [line(sentence, "faint")]));
     if (!$("#clean-dialog").open) tell(`${topic}: ${cleaning.error || (passes.length ? all : "nothing was cleaned")}`);
     await refresh();
   } catch (error) {
-    plan.replaceChildren(line(error.message, "error"));
+    await showPlan(topic); // it may be asked for again
+    plan.prepend(line(error.message, "error"));
   }
   $("#force").disabled = false;
 }

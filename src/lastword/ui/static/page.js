@@ -50,11 +50,19 @@ $("#token-form").addEventListener("submit", async (event) => {
 });
 $("#unlock")?.addEventListener("click", askForToken);
 
+async function fetched(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch {
+    throw new Error("the page's server does not answer");
+  }
+}
+
 // Ask the API. A change that is refused for want of the token asks for it, once.
 export async function ask(method, path, body, isAgain = false) {
   const headers = { "content-type": "application/json" };
   if (method !== "GET" && read("token")) headers["x-lastword-token"] = read("token");
-  const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const answer = await fetched(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   const found = await answer.json().catch(() => ({ message: answer.statusText }));
   if (answer.ok) return found;
   if (answer.status === 401 && method !== "GET") {
@@ -96,15 +104,15 @@ let asked = 0, underWay = 0;
 export async function refresh() {
   const mine = ++asked;
   underWay += 1;
-  const answer = await fetch(location.href.split("#")[0]).finally(() => { underWay -= 1; });
+  const answer = await fetched(location.href.split("#")[0]).finally(() => { underWay -= 1; });
   if (mine !== asked) return; // a later one is under way
-  if (!answer.ok) throw new Error(`it answered ${answer.status}`);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (!answer.ok) throw new Error($("main .error", fresh)?.textContent || `it answered ${answer.status}`);
   for (const old of $$("[data-live]")) {
     const part = fresh.getElementById(old.id), html = part?.innerHTML;
     if (!part || was.get(old.id) === html) continue;
     const active = old.contains(document.activeElement) ? document.activeElement : null;
-    if (active?.matches("input, select, textarea")) continue;
+    if (active?.matches("input, select, textarea") || $$("input, select", old).some(isEdited)) continue;
     const path = active && pathTo(active, old), scrolled = $$(".wide", old).map((wide) => wide.scrollLeft);
     old.replaceChildren(...part.childNodes);
     was.set(old.id, html);
@@ -128,14 +136,18 @@ function pathTo(node, root) {
   return path;
 }
 
-let isLost = false; // which is said once
+// What is shown is old if it cannot be refreshed: that is said as long as it is so.
+const stale = $("#stale");
+let refreshed = new Date();
 async function refreshQuietly() {
   try {
     await refresh();
-    isLost = false;
+    refreshed = new Date();
+    stale.hidden = true;
   } catch (error) {
-    if (!isLost) tell(`This page could not be refreshed: ${error.message}`);
-    isLost = true;
+    const said = `This is as of ${refreshed.toLocaleTimeString()}, and cannot be refreshed: ${error.message}`;
+    if (stale.textContent !== said) stale.textContent = said;
+    stale.hidden = false;
   }
 }
 if ($("[data-live]")) {
@@ -188,11 +200,14 @@ async function changeSetting(form, value) {
     output.textContent = error.message;
   }
 }
+function isEdited(field) {
+  return field.value !== (field.matches("select") ? [...field.options].find((o) => o.defaultSelected)?.value : field.defaultValue);
+}
 document.addEventListener("input", ({ target }) => {
   const form = target.closest("form[data-settings]"), save = form && $("button:not([data-reset])", form);
-  const was = target.matches("select") ? [...target.options].find((o) => o.defaultSelected)?.value : target.defaultValue;
   if (!save) return;
-  save.hidden = target.value === was;
+  $("output", form).textContent = "";
+  save.hidden = !isEdited(target);
   $(".words", form)?.toggleAttribute("hidden", !save.hidden);
 });
 document.addEventListener("keydown", ({ key, target }) => {

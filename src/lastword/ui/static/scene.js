@@ -90,7 +90,7 @@ function showMap(now) {
 
 // Let the scene's cleaner, log or clock do something, one after the other; without a name, begin a scene.
 let turn = Promise.resolve(), waiting = 0;
-function act(name, body = {}) {
+function act(name, body = () => ({})) {
   waiting += 1;
   $("#scene").setAttribute("aria-busy", "true");
   turn = turn.then(() => play(name, body)).finally(() => {
@@ -103,7 +103,7 @@ function act(name, body = {}) {
 async function play(name, body) {
   try {
     const before = state ? state.phase : "idle", isNew = !name || !state;
-    const now = await ask("POST", isNew ? "/api/scene" : `/api/scene/${state.id}/${name}`, isNew ? {} : body);
+    const now = await ask("POST", isNew ? "/api/scene" : `/api/scene/${state.id}/${name}`, isNew ? {} : body());
     if (isNew) {
       state = null;
       gone = new Map();
@@ -114,9 +114,10 @@ async function play(name, body) {
     if (before === "planned" && now.phase === "marked") await showReading(now);
     else showMap(now);
   } catch (error) {
-    tell(error.message);
-    $("#scene-message").textContent = error.message;
-    if (/scene is over/.test(error.message)) begin();
+    const isOver = /scene is over/.test(error.message), said = isOver ? "That scene was over: this is a new one." : error.message;
+    tell(said);
+    $("#scene-message").textContent = said;
+    if (isOver) begin();
   }
 }
 
@@ -144,15 +145,17 @@ function nextValue(now) {
 $("#send").addEventListener("submit", (event) => {
   event.preventDefault();
   const fields = event.target.elements;
-  act("send", { key: fields.key.value, value: fields.value.value });
+  const record = { key: fields.key.value, value: fields.value.value };
+  act("send", () => record);
   fields.value.value = `V${++sent}`;
 });
 $("#send-null").addEventListener("click", () => {
   const form = $("#send");
-  if (form.reportValidity()) act("send", { key: form.elements.key.value, value: null });
+  const record = { key: form.elements.key.value, value: null };
+  if (form.reportValidity()) act("send", () => record);
 });
 $("#roll").addEventListener("click", () => act("roll"));
-$("#step").addEventListener("click", () => act("step"));
+$("#step").addEventListener("click", () => act("step", () => ({ phase: state.phase }))); // the one that it says
 $("#again").addEventListener("click", begin);
-for (const button of document.querySelectorAll("[data-advance]")) button.addEventListener("click", () => act("advance", { ms: Number(button.dataset.advance) }));
+for (const button of document.querySelectorAll("[data-advance]")) button.addEventListener("click", () => act("advance", () => ({ ms: Number(button.dataset.advance) })));
 sessionStorage.getItem("scene") ? resume() : begin();
