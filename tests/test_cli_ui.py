@@ -98,7 +98,7 @@ def test_the_demo_begins_with_the_scene_and_leaves_nothing(
     assert list(tmp_path.glob("lastword-*")) == []
 
 
-def test_what_cannot_be(run: Lastword, tmp_path: Path) -> None:
+def test_what_cannot_be(run: Lastword, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(run("ui", "--no-browser").error, NotAStoreError)
     run("topics", "create", "t")
     refused = run("ui", "--no-browser", "--host", "0.0.0.0").error
@@ -109,7 +109,10 @@ def test_what_cannot_be(run: Lastword, tmp_path: Path) -> None:
         taken.listen()
         busy = run("ui", "--no-browser", "--port", str(taken.getsockname()[1])).error
     assert "give another --host or --port" in str(busy)
-    assert "cannot listen there" in str(run("ui", "--no-browser", "--host", "203.0.113.1", "--password", "x").error)  # fmt: skip
+    monkeypatch.setenv("LASTWORD_UI_PASSWORD", "x")
+    assert "cannot listen there" in str(run("ui", "--no-browser", "--host", "203.0.113.1").error)
+    monkeypatch.setenv("LASTWORD_UI_PASSWORD", "")
+    assert "is empty" in str(run("ui", "--no-browser").error)
 
 
 def test_the_token_stands_on_no_command_line(

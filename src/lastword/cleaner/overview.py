@@ -82,22 +82,28 @@ def overview(base: Foundation) -> Overview:
     """All topics, now."""
     now_ms = base.clock()
     topics = queries.topics(base.catalog)
-    states = states_of(base, topics)
-    decisions = decisions_about(base, states, Asked(retry=False), as_if=True)
+    found = found_now(base, topics)
     by_topic: dict[int, list[Found]] = defaultdict(list)
-    for found in zip(states, decisions, strict=True):
-        by_topic[found[0].topic.id].append(found)
+    for its in found:
+        by_topic[its[0].topic.id].append(its)
     last = cleaning.last_passes(base.catalog)
     seen_ms, dead = cleaning.cleaners_seen(base.catalog, now_ms)
     return Overview(
         now_ms,
         tuple(topic_overview(t, by_topic[t.id], last.get(t.id), now_ms) for t in topics),
-        tuple(decisions),
+        tuple(decision for _, decision in found),
         tuple(cleaning.last_round(base.catalog)),
         seen_ms,
         dead,
         store_settings(base.catalog).log_cleaner_enable,
     )
+
+
+def found_now(base: Foundation, topics: Sequence[TopicRow]) -> list[Found]:
+    """The partitions of these topics, with what a cleaner that came now would do with each."""
+    states = states_of(base, topics)
+    decisions = decisions_about(base, states, Asked(retry=False), as_if=True)
+    return list(zip(states, decisions, strict=True))
 
 
 def topic_overview(

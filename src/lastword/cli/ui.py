@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import ExitStack
 from typing import Annotated
@@ -16,14 +17,12 @@ from lastword.errors import InvalidArgumentError
 def ui(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Where to listen; 0: any.")] = 8383,
     host: Annotated[
-        str, typer.Option(help="The address to bind to; other than loopback needs a password.")
-    ] = "127.0.0.1",
-    password: Annotated[
-        str | None,
+        str,
         typer.Option(
-            envvar="LASTWORD_UI_PASSWORD", show_default=False, help="Which everything needs then."
+            help="The address to bind to; other than loopback needs a password, in the "
+            "environment variable LASTWORD_UI_PASSWORD."
         ),
-    ] = None,
+    ] = "127.0.0.1",
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Do not open the page in a browser.")
     ] = False,
@@ -46,6 +45,7 @@ def ui(
     from lastword.ui.guard import Access
     from lastword.ui.serve import open_browser, serve
 
+    password = os.environ.get("LASTWORD_UI_PASSWORD")  # on a command line, all would see it
     if password == "":
         raise InvalidArgumentError("LASTWORD_UI_PASSWORD is empty; leave it out, or set one")
     access = Access(host, password, read_only)

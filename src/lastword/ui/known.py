@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastword.catalog import cleaning, queries
-from lastword.cleaner.choose import Asked, decisions_about, states_of
-from lastword.cleaner.overview import Found, TopicOverview, topic_overview
+from lastword.cleaner.overview import Found, TopicOverview, found_now, topic_overview
 from lastword.errors import UnknownPassError
 from lastword.foundation import Foundation
 from lastword.model import TopicRow
@@ -37,11 +36,7 @@ def overview_of(
     base: Foundation, topic: TopicRow, found: Sequence[Found] | None = None
 ) -> TopicOverview:
     """One topic, now, or as its partitions were found."""
-    if found is None:
-        states = states_of(base, [topic])
-        found = list(
-            zip(states, decisions_about(base, states, Asked(retry=False), as_if=True), strict=True)
-        )
+    found = found_now(base, [topic]) if found is None else found
     last = cleaning.passes(base.catalog, [topic.id], limit=1, only_done=True)
     return topic_overview(topic, found, last[0] if last else None, base.clock())
 

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import HTMLResponse, Response
 
 from lastword.catalog import queries
-from lastword.cleaner.choose import Asked, decisions_about, states_of
+from lastword.cleaner.choose import Asked, decisions_about
+from lastword.cleaner.overview import found_now
 from lastword.cleaner.plan import Clean, Decision
 from lastword.cleaner.why import why
 from lastword.model import LogFile, Segment
@@ -98,10 +99,10 @@ def topic_page(
     """A topic: that page of its partitions, or the one with the partition that is looked at."""
     page = page or (look.partition or 0) // _PARTITIONS_A_PAGE + 1
     row, base, asked = topic.row, ui.store.base, Asked(retry=False)
-    states = states_of(base, [row])
-    would = decisions_about(base, states, asked, as_if=True)
-    seen = overview_of(base, row, list(zip(states, would, strict=True)))
+    found = found_now(base, [row])
+    states = [state for state, _ in found]
     shown = paged(states, page, _PARTITIONS_A_PAGE)
+    seen = overview_of(base, row, found)
     told = why(base, row.name, shown.items, asked).partitions
     now = decisions_about(base, shown.items, asked)
     return rendered(
@@ -115,7 +116,7 @@ def topic_page(
             _view(ui, topic, decision, its.sentences, look)
             for decision, its in zip(now, told, strict=True)
         ],
-        notable=notable(would),
+        notable=notable([decision for _, decision in found]),
         growth=growth_of(base, row, states),
         passes=ui.store.passes(topic.name, limit=_PASSES_SHOWN),
         scale=look.scale,
