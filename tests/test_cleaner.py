@@ -19,7 +19,14 @@ from lastword.catalog.commits import commit_clean
 from lastword.cleaner import choose, run
 from lastword.cleaner.choose import Asked
 from lastword.cleaner.mark import mark
-from lastword.cleaner.metrics import MOST_TOPICS, OTHERS, PassTotals, as_prometheus, gauges
+from lastword.cleaner.metrics import (
+    MOST_TOPICS,
+    OTHERS,
+    PassTotals,
+    Totals,
+    as_prometheus,
+    gauges,
+)
 from lastword.cleaner.overview import KeyCount, TopicOverview, overview
 from lastword.cleaner.run import Cleaner
 from lastword.cleaner.service import Service, Told
@@ -1106,6 +1113,64 @@ class TestMetrics:
             assert 'lastword_pass_seconds_bucket{le="+Inf"} 1.0' in after
             assert 'lastword_topic_records{topic="t"} 2.0' in after
 
+    def test_each_metric_of_a_topic_and_of_passes(self, local: Store, clock: ManualClock) -> None:
+        config = {"max.compaction.lag.ms": 1_000, "min.cleanable.dirty.ratio": 0.25}
+        topic = local.create_topic("t", 2, config)
+        write(topic, "a=1 a=2 b=∅")
+        assert self.numbers(local)['lastword_removed_records_total{reason="null key"}'] == 0
+        (done,) = clean(topic)
+        began_s = clock() / 1000
+        write(topic, "a=3 c=1 | d=1*")
+        write(topic, "e=1 | f=1*", partition=1)
+        clock.advance(5_500)
+        topic.pause()
+        size = topic.describe().bytes
+        expected = {
+            "bytes": size,
+            "records": 7,
+            "tombstones": 1,
+            "dirty_ratio": 1,
+            "min_cleanable_dirty_ratio": 0.25,
+            "due_partitions": 0,  # paused
+            "last_pass_timestamp_seconds": began_s,
+            "failed_partitions": 0,
+            "overdue_seconds": 4.5,
+            "paused": 1,
+        }
+        found = self.numbers(local)
+        of_t = {name: found[f'lastword_topic_{name}{{topic="t"}}'] for name in expected}
+        assert of_t == expected
+        topic.resume()
+        assert self.numbers(local)['lastword_topic_due_partitions{topic="t"}'] == 2
+        for what, count in (
+            ("read", done.bytes_read),
+            ("written", done.bytes_written),
+            ("freed", done.bytes_in - done.bytes_out),
+        ):
+            assert found[f'lastword_cleaner_bytes_total{{what="{what}"}}'] == count > 0
+        assert found["lastword_pass_bytes_sum"] == done.bytes_in
+        assert found["lastword_pass_seconds_sum"] == pytest.approx(sum(done.seconds.values()))
+
+    def numbers(self, store: Store) -> dict[str, float]:
+        lines = [line for line in self.text(store).splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    def test_buckets(self) -> None:
+        seconds = Totals().seconds
+        for value in (0.05, 0.1, 2, 4, 5_000):
+            seconds.add(value)
+        (metric,) = [seconds.metric("lastword_x", "x")]
+        found = {s.labels["le"]: s.value for s in metric.samples if "le" in s.labels}
+        assert [found[le] for le in ("0.1", "0.5", "1", "5", "3600", "+Inf")] == [2, 2, 2, 4, 4, 5]
+
+    def test_totals_that_are_read_do_not_change(self, local: Store) -> None:
+        topic, totals = local.create_topic("t"), PassTotals()
+        before = totals.count(local.base.catalog)
+        write(topic, "a=1 a=2")
+        clean(topic)
+        assert totals.count(local.base.catalog).outcomes["done"] == 1
+        assert before.outcomes["done"] == 0
+
     def test_a_pass_that_lost_to_others_did_not_fail(self, local: Store) -> None:
         mine = local.create_topic("mine")
         write(mine, "a=1 a=2")
@@ -1121,11 +1186,11 @@ class TestMetrics:
     ) -> None:
         monkeypatch.setattr("lastword.cleaner.metrics.MOST_TOPICS", 1)
         assert MOST_TOPICS > 1
-        for name, log in (("large", "a=1 b=2 c=3*"), ("small", "a=1*"), ("small2", "a=1 b=1*")):
+        for name, log in (("z.large", "a=1 b=2 c=3*"), ("small", "a=1*"), ("small2", "a=1 b=1*")):
             write(local.create_topic(name), log)
         local.topic("small").pause()
         text = self.text(local)
-        assert 'lastword_topic_records{topic="large"} 3.0' in text
+        assert 'lastword_topic_records{topic="z.large"} 3.0' in text
         assert f'lastword_topic_records{{topic="{OTHERS}"}} 3.0' in text
         assert f'lastword_topic_paused{{topic="{OTHERS}"}} 1.0' in text
         assert 'topic="small' not in text
@@ -1271,13 +1336,15 @@ class TestOverview:
         clock.advance(3_000)
         (seen,) = overview(local.base).topics
         assert (seen.overdue_ms, seen.is_well) == (2_000, False)
-        with local.consumer("slow", ["overdue"]) as consumer:
-            consumer.poll(max_records=1)
-            consumer.commit()
+        for group, read in (("slow", 1), ("quick", 9), ("sleepy", 1)):
+            with local.consumer(group, ["overdue"]) as consumer:
+                consumer.poll(max_records=read)
+                consumer.commit()
         clean(overdue)
         clock.advance(1)
         (seen,) = overview(local.base).topics
-        assert (seen.overdue_ms, seen.held_by, seen.is_well) == (0, ("slow",), False)
+        assert (seen.overdue_ms, seen.is_well, seen.is_bad) == (0, False, False)
+        assert seen.held_by == ("sleepy", "slow")
         TestFailures().broken(local)
         clean(local.topic("t"))
         assert [t.failed for t in overview(local.base).topics] == [0, 1]
