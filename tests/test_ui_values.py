@@ -83,7 +83,7 @@ class TestValues:
         assert all(shown(large, how, most=601).is_cut for how in As)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert peak < 1_000_000
+        assert peak < 20_000_000  # of all threads; the text alone would be 50 MB
         assert shown("xé".encode() * 1_000, most=3).text == "xéx"
         assert shown(b"x" * 10 + b"\xff", most=100).kind == "hex"
         assert shown("é".encode() * 10 + b"\xc3", most=1_000).kind == "hex"
