@@ -119,7 +119,8 @@ def open_sqlite(path: str, address: str) -> Catalog:
     def check_place() -> None:
         if opened and _inode(path) not in opened:
             raise CatalogError(
-                address, f"{path} was moved, deleted or replaced; start anew what has the store open"
+                address,
+                f"{path} was moved, deleted or replaced; start anew what has the store open",
             )
 
     @event.listens_for(engine, "do_connect")
