@@ -29,7 +29,7 @@ from lastword.cleaner.run import Cleaner
 from lastword.config import topic_config
 from lastword.jobs.runner import Runner
 from lastword.model import PartitionRow, Segment, TopicRow
-from lastword.passes import Horizon, PartitionState, Pass
+from lastword.passes import Horizon, PartitionState, Pass, Position
 from lastword.testing import InProcess, ManualClock
 from tests.reference import ReferenceLog, Row
 from tests.soak import times
@@ -274,9 +274,13 @@ def states(draw: Callable[..., Any]) -> PartitionState:
     }
     row = PartitionRow(1, 0, log_start, log_end, draw(st.integers(0, 80)), bases[-1], 0, None)
     at = Horizon(1, 0, 80, draw(MILLIS), draw(st.integers(0, 60)))
-    held = draw(st.none() | st.integers(0, 80))
+    read_to = sorted(draw(st.lists(st.integers(0, 80), max_size=2)))
     return PartitionState(
-        TopicRow(1, "t", 1, topic_config(config)), row, tuple(segments), (at,), held
+        TopicRow(1, "t", 1, topic_config(config)),
+        row,
+        tuple(segments),
+        (at,),
+        tuple(Position(n, "g") for n in read_to),
     )
 
 

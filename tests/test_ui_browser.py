@@ -590,6 +590,7 @@ class TestStores:
             with local.base.catalog.write() as tx:
                 tx.exec_driver_sql("DROP TABLE file")
             stale = page.locator("#stale")
+            expect(stale).to_be_visible()
             expect(stale).to_contain_text(
                 re.compile("This is as of .*, and cannot be refreshed: .*catalog of")
             )

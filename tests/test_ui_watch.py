@@ -73,6 +73,33 @@ class TestWatch:
         monkeypatch.setattr("lastword.ui.watch._REST", 0)
         until(lambda: bool(watch.seen().topics))
 
+    def test_one_is_made_at_a_time(self, local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        began, go_on = threading.Event(), threading.Event()
+        begun: list[None] = []
+
+        def slow(base: Foundation) -> Overview:
+            began.set()
+            assert go_on.wait(150)
+            return overview(base)
+
+        watch = Watch(local.base)
+        watch.seen()
+        for name, value in (("_QUICK_S", -1), ("_FRESH_S", 0), ("_REST", 0), ("overview", slow)):
+            monkeypatch.setattr(f"lastword.ui.watch.{name}", value)
+        begin = watch.begin
+
+        def counted() -> None:
+            begun.append(None)
+            begin()
+
+        monkeypatch.setattr(watch, "begin", counted)
+        watch.seen()
+        assert began.wait(150)
+        for _ in range(5):
+            watch.seen()
+        go_on.set()
+        assert len(begun) == 1
+
     def test_what_was_changed_here_is_seen_at_once(
         self, local: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -42,13 +42,12 @@ class Scans:
         if not self._free.acquire(timeout=_PATIENCE_S):
             raise Busy
         try:
-            self._go_on(0)
             yield self._go_on
         finally:
             self._free.release()
 
     def end(self) -> None:
-        """Let those that are on end with what they read next, and no other begin."""
+        """Let all of them end with what they read next."""
         self._are_over.set()
 
     def _go_on(self, _bytes: int) -> None:
