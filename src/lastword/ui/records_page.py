@@ -239,12 +239,13 @@ def _page_before(ui: Parts, topic: Topic, number: int, first: int, start: int) -
     )
     begin, records = start, 0
     for file in files:
-        if records < _RECORDS_A_PAGE:
-            begin = max(first, file.base_offset)
-            if file.last_offset < start:
-                records += file.facts.records
-            elif file.is_dense:
-                records += start - file.base_offset
+        begin = max(first, file.base_offset)
+        if file.last_offset < start:
+            records += file.facts.records
+        elif file.is_dense:
+            records += start - file.base_offset
+        if records >= _RECORDS_A_PAGE:
+            break
     if begin >= start:
         return None
     try:
