@@ -319,6 +319,23 @@ class TestTopic:
             jitter.blur()
             expect(ratio).to_have_value("0.75")
 
+    def test_who_types_before_the_script_is_there_can_save(self, visit: Open, local: Store) -> None:
+        local.create_topic("t")
+        with served(local) as address:
+            page = visit(address)
+            scripts: list[Route] = []
+
+            def hold(route: Route) -> None:
+                scripts.append(route)
+
+            page.route("**/static/page.js", hold)
+            page.goto(f"{address}/topics/t", wait_until="commit")
+            form = page.locator("form[data-key='segment.jitter.ms']")
+            form.locator("input").fill("77")
+            expect(form.get_by_role("button", name="Save")).to_be_hidden()
+            scripts[0].continue_()
+            expect(form.get_by_role("button", name="Save")).to_be_visible()
+
     def test_growth_appears_by_itself(self, visit: Open, local: Store) -> None:
         topic = local.create_topic("t")
         with served(local) as address:

@@ -203,13 +203,15 @@ async function changeSetting(form, value) {
 function isEdited(field) {
   return field.value !== (field.matches("select") ? [...field.options].find((o) => o.defaultSelected)?.value : field.defaultValue);
 }
-document.addEventListener("input", ({ target }) => {
-  const form = target.closest("form[data-settings]"), save = form && $("button:not([data-reset])", form);
+function offerToSave(field) {
+  const form = field.closest("form[data-settings]"), save = form && $("button:not([data-reset])", form);
   if (!save) return;
   $("output", form).textContent = "";
-  save.hidden = !isEdited(target);
+  save.hidden = !isEdited(field);
   $(".words", form)?.toggleAttribute("hidden", !save.hidden);
-});
+}
+document.addEventListener("input", ({ target }) => offerToSave(target));
+$$("form[data-settings] [name=value]").forEach(offerToSave); // somebody may have typed before this ran
 document.addEventListener("keydown", ({ key, target }) => {
   if (key !== "Escape" || !target.matches("form[data-settings] input")) return;
   target.value = target.defaultValue;
