@@ -85,9 +85,10 @@ def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Open]:
         context.close()
     assert strangers == []
     provoked = request.node.get_closest_marker("provokes")
-    told = provoked.args if provoked else ()
-    expected = {f"status of {its}" if isinstance(its, int) else its for its in told}
-    assert [c for c in complaints if not any(e in c for e in expected)] == []
+    expected = [f"status of {status}" for status in (provoked.args if provoked else ())]
+    # Pages refresh, and a test's server may end before its pages do.
+    unexpected = [c for c in complaints if "net::ERR_" not in c or "BLOCKED" in c]
+    assert [c for c in unexpected if not any(e in c for e in expected)] == []
 
 
 @pytest.fixture(scope="module")
@@ -598,7 +599,7 @@ class TestStores:
             expect(page.locator("main .error")).to_contain_text("catalog of")
             expect(page.get_by_role("link", name="All topics")).to_be_visible()
 
-    @pytest.mark.provokes(503, "ERR_CONNECTION_REFUSED")
+    @pytest.mark.provokes(503)
     def test_one_that_breaks_while_somebody_looks(self, visit: Open, local: Store) -> None:
         local.create_topic("t")
         with served(local) as address:

@@ -158,4 +158,4 @@ $("#roll").addEventListener("click", () => act("roll"));
 $("#step").addEventListener("click", () => act("step", () => ({ phase: state.phase }))); // the one that it says
 $("#again").addEventListener("click", begin);
 for (const button of document.querySelectorAll("[data-advance]")) button.addEventListener("click", () => act("advance", () => ({ ms: Number(button.dataset.advance) })));
-sessionStorage.getItem("scene") ? resume() : begin();
+sessionStorage.getItem("scene") ? resume().catch(begin) : begin();
