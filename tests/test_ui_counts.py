@@ -172,6 +172,8 @@ class TestCounts:
             for path in scans:
                 refused = web.get(path)
                 assert (refused.status_code, "try again" in refused.text) == (429, True)
-            assert web.get("/topics/users").status_code == 200
+            for path in ("/topics/users", "/topics/users/records/0/0"):  # these look no key up
+                page = web.get(path)
+                assert (page.status_code, "superseded" in page.text) == (200, False)
         for path in scans:
             assert web.get(path).status_code == 200

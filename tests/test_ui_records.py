@@ -29,6 +29,7 @@ class TestRecords:
         assert "offset 99 is beyond log end" in web.get("/topics/users/records?from=99").text
         assert web.get("/topics/users/records?partition=3").status_code == 404
         refused = web.get("/topics/users/records?from=-1")
+        assert "is neither an offset nor a time" in html.unescape(refused.text)
         assert refused.headers["content-type"].startswith("text/html")
         assert web.get("/topics/users/records?from=&partition=0&as=auto").status_code == 200
 

@@ -11,7 +11,7 @@ import pytest
 from lastword.cleaner.overview import Overview, overview
 from lastword.foundation import Foundation
 from lastword.store import Store
-from lastword.ui.watch import Watch
+from lastword.ui.watch import Watch, _Seen
 from tests.waiting import until
 
 
@@ -99,6 +99,25 @@ class TestWatch:
             watch.seen()
         go_on.set()
         assert len(begun) == 1
+
+    def test_an_overview_and_when_it_was_begun_are_read_together(
+        self, local: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else one that is made meanwhile would lend its age to the old one, which lacks a change."""
+        watch = Watch(local.base)
+        watch.seen()
+        monkeypatch.setattr("lastword.ui.watch._QUICK_S", -1)
+        local.create_topic("mine")
+        watch.forget()
+        was_old = _Seen.is_old
+
+        def meanwhile(seen: _Seen) -> bool:
+            monkeypatch.setattr(_Seen, "is_old", was_old)
+            watch._make(watch._wanted_s)
+            return False
+
+        monkeypatch.setattr(_Seen, "is_old", property(meanwhile))
+        assert [t.name for t in watch.seen().topics] == ["mine"]
 
     def test_what_was_changed_here_is_seen_at_once(
         self, local: Store, monkeypatch: pytest.MonkeyPatch

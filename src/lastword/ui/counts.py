@@ -35,6 +35,10 @@ class LiveKeys:
     appended: int
     at_ms: int
 
+    def is_exact(self, seen: TopicOverview) -> bool:
+        """Whether nothing was appended since."""
+        return self.appended == seen.appended
+
 
 @dataclass(frozen=True)
 class Survivors:
@@ -57,7 +61,7 @@ class Counts:
         """How many keys of a topic have a value."""
         with self._scans.one() as go_on:
             known = self.known_keys(seen)
-            if known is not None and known.appended == seen.appended:
+            if known is not None and known.is_exact(seen):
                 return known
             latest = topic.latest(columns=["offset"], progress=go_on)
             count = sum(batch.num_rows for batch in latest.batches())
@@ -73,8 +77,7 @@ class Counts:
     def keys_told(self, seen: TopicOverview) -> int:
         """What a visitor is told: the count if it is still exact, else the estimate."""
         known = self.known_keys(seen)
-        is_exact = known is not None and known.appended == seen.appended
-        return known.keys if known is not None and is_exact else seen.keys.probably
+        return known.keys if known and known.is_exact(seen) else seen.keys.probably
 
     def survivors(self, topic: TopicRow, number: int) -> Survivors:
         """What would be left of each segment of a partition if all of it were cleaned."""
