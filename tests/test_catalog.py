@@ -532,6 +532,33 @@ class TestOpening:
             thread.join()
         assert failures == []
 
+    def test_a_new_file_that_another_is_making(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """SQLite says at once that it is locked; that must not be the end of it."""
+        (tmp_path / "store").mkdir()
+        with closing(sqlite3.connect(tmp_path / "store" / "catalog.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waits: list[float] = []
+
+            def wait(seconds: float) -> None:
+                waits.append(seconds)
+                other.rollback()
+
+            monkeypatch.setattr("lastword.catalog.engine.time.sleep", wait)
+            lastword.open(str(tmp_path / "store")).close()
+        assert len(waits) == 1
+
+    def test_a_new_file_that_stays_locked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lastword.catalog.engine._BUSY_TIMEOUT_MS", 1000)
+        (tmp_path / "store").mkdir()
+        with closing(sqlite3.connect(tmp_path / "store" / "catalog.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(CatalogError, match="kept it locked for 1 s; try again"):
+                lastword.open(str(tmp_path / "store"))
+
     def test_a_snapshot_does_not_move(self, store: Store) -> None:
         topic = store.create_topic("t")
         with store.base.catalog.read() as tx:

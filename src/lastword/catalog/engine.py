@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ from lastword.catalog import schema
 from lastword.errors import CatalogError, CatalogVersionError, NotAStoreError
 
 _BUSY_TIMEOUT_MS = 60_000
+_BUSY_LOOK_S = 0.02
 _POOL_TIMEOUT_S = 180  # longer: who waits for a connection waits for those who wait for the lock
 _CONNECT_TIMEOUT_S = "10"  # to a server that does not answer
 
@@ -131,7 +134,7 @@ def open_sqlite(path: str, address: str) -> Catalog:
     def _connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
         connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-        connection.execute("PRAGMA journal_mode=WAL")
+        _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
 
@@ -143,6 +146,23 @@ def open_sqlite(path: str, address: str) -> Catalog:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return Catalog(engine, address)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Does nothing but look where it was done before.
+
+    Who is first at a new file must wait for the others by hand: from a lock that was taken to read
+    SQLite never waits for one to write, but says at once that it is locked.
+    """
+    give_up = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(_BUSY_LOOK_S)
 
 
 def _inode(path: str) -> int:
