@@ -341,9 +341,9 @@ class TestTopic:
         topic = local.create_topic("t")
         with served(local) as address:
             page = visit(f"{address}/topics/t")
-            expect(page.locator("#growth svg")).to_have_count(0)
+            expect(page.locator("svg.growth")).to_have_count(0)
             write(topic, "a=1*")
-            expect(page.locator("#growth svg")).to_be_visible()
+            expect(page.locator("svg.growth")).to_be_visible()
 
 
 class TestDoing:

@@ -201,3 +201,19 @@ class TestGrowth:
     def test_a_topic_that_was_never_cleaned(self) -> None:
         found = growth([], log(7), since_ms=0, now_ms=5)
         assert (found.compacted, found.uncompacted, found.saved) == ((0, 0, 7, 7), (0, 0, 7, 7), 0)
+
+    @pytest.mark.parametrize(
+        ("most", "ticks"),
+        [
+            (0, ()),
+            (1, (1,)),
+            (3, (1, 2, 3)),
+            (19, (5, 10, 15)),
+            (20, (10, 20)),
+            (39, (10, 20, 30)),
+            (303_400, (100_000, 200_000, 300_000)),
+            (999_999, (200_000, 400_000, 600_000, 800_000)),
+        ],
+    )
+    def test_its_axis_has_round_sizes(self, most: int, ticks: tuple[int, ...]) -> None:
+        assert growth([], log(most), since_ms=0, now_ms=5).ticks == ticks

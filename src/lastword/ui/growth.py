@@ -33,6 +33,18 @@ class Growth:
         without = self.uncompacted[-1] if self.uncompacted else 0
         return 1 - self.compacted[-1] / without if without else 0.0
 
+    @property
+    def most(self) -> int:
+        """The most bytes that there were, with or without."""
+        return max(self.uncompacted + self.compacted)
+
+    @property
+    def ticks(self) -> tuple[int, ...]:
+        """Round sizes up to the most, for an axis: two to four of them."""
+        size: int = 10 ** (len(str(self.most)) - 1)
+        step = next((s for s in (2 * size, size) if 2 * s <= self.most), max(1, size // 2))
+        return tuple(range(step, self.most + 1, step))
+
 
 def growth(
     passes: Iterable[Pass],
