@@ -36,6 +36,7 @@ from tests.web import CHROMIUM, FLAGS, TOKEN, screenshot_path, served
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 DESK = ViewportSize(width=1280, height=720)
 PHONE = ViewportSize(width=375, height=740)
+PATIENCE_MS = 150_000  # a busy machine's page is slow, too
 
 Open = Callable[..., Page]
 
@@ -44,7 +45,7 @@ Open = Callable[..., Page]
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium here: apt-get install chromium")
-    expect.set_options(timeout=30_000)  # a busy machine's page is slow, too
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield chromium
@@ -65,7 +66,7 @@ def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Open]:
         context = browser.new_context(**options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(PATIENCE_MS)
         own = urlsplit(address).netloc
 
         def asked(request: Request) -> None:
@@ -402,7 +403,7 @@ class TestDoing:
             page.keyboard.press("Escape")
             page.get_by_role("button", name="Clean…").click()
             expect(page.get_by_label("force")).to_be_disabled()
-            expect(plan).to_contain_text("1 partition cleaned in", timeout=150_000)
+            expect(plan).to_contain_text("1 partition cleaned in")
             expect(plan).to_contain_text("partition 0: 3 → 2 records; 1 obsolete removed")
             expect(plan).not_to_contain_text("would be")
             page.get_by_role("button", name="Close").click()
@@ -487,6 +488,21 @@ class TestDoing:
             expect(dialog.locator("output")).to_contain_text("not the token")
             assert not topic.row.is_paused
             page.locator("#token").fill(f"{address}/#token={TOKEN}")
+            page.keyboard.press("Enter")
+            expect(page.locator("#pause")).to_have_text("Resume")
+            assert topic.row.is_paused
+
+    @pytest.mark.provokes(401)
+    def test_a_browser_that_has_the_password_needs_the_token_besides(
+        self, visit: Open, local: Store
+    ) -> None:
+        topic = local.create_topic("t")
+        with served(local, Access(token=TOKEN, password="secret")) as address:
+            page = visit(
+                f"{address}/topics/t", http_credentials={"username": "any", "password": "secret"}
+            )
+            page.locator("#pause").click()
+            page.locator("#token").fill(TOKEN)
             page.keyboard.press("Enter")
             expect(page.locator("#pause")).to_have_text("Resume")
             assert topic.row.is_paused
