@@ -46,6 +46,7 @@ from lastword.store import Store
 from lastword.testing import InProcess, ManualClock
 from lastword.topic import Topic
 from tests.notation import clean, cleaned, live_paths, shown, write
+from tests.waiting import every_wait
 
 DAY_MS = 86_400_000
 ADDRESS_BOOK = [
@@ -723,8 +724,8 @@ class TestClaims:
         write(topic, "a=1 a=2")
         (state,) = cleaning.states(store.base.catalog, [topic.row], 0)
         cleaning.start_cleaner(store.base.catalog, "dead", clock())
-        assert cleaning.claim(store.base.catalog, state, "dead", clock())
-        assert not cleaning.claim(store.base.catalog, state, "me", clock())
+        assert cleaning.claim(store.base.catalog, state, "dead", clock)
+        assert not cleaning.claim(store.base.catalog, state, "me", clock)
         assert clean(topic) == []
         assert "a cleaner is at work on it" in str(topic.why())
         clock.advance(cleaning.CLAIM_MS - 1)
@@ -736,13 +737,29 @@ class TestClaims:
         topic = store.create_topic("t")
         write(topic, "a=1 a=2")
         (state,) = cleaning.states(store.base.catalog, [topic.row], 0)
-        cleaning.claim(store.base.catalog, state, "me", clock())
+        cleaning.claim(store.base.catalog, state, "me", clock)
         clock.advance(cleaning.CLAIM_MS - 1)
-        cleaning.renew(store.base.catalog, "me", clock())
+        cleaning.renew(store.base.catalog, "me", clock)
         clock.advance(cleaning.CLAIM_MS - 1)
-        assert not cleaning.claim(store.base.catalog, state, "other", clock())
+        assert not cleaning.claim(store.base.catalog, state, "other", clock)
         cleaning.release(store.base.catalog, "me")
-        assert cleaning.claim(store.base.catalog, state, "other", clock())
+        assert cleaning.claim(store.base.catalog, state, "other", clock)
+
+    def test_it_begins_when_the_wait_for_the_lock_has_ended(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Else it may be over when it is written; and no claim ends by a wait of all."""
+        topic = store.create_topic("t")
+        write(topic, "a=1 a=2")
+        catalog = store.base.catalog
+        (state,) = cleaning.states(catalog, [topic.row], 0)
+        with every_wait(store, clock, cleaning.CLAIM_MS):
+            assert cleaning.claim(catalog, state, "me", clock)
+        assert not cleaning.claim(catalog, state, "other", clock)
+        with every_wait(store, clock, cleaning.CLAIM_MS):
+            assert not cleaning.claim(catalog, state, "other", clock)
+            cleaning.renew(catalog, "me", clock)
+        assert not cleaning.claim(catalog, state, "other", clock)
 
     def test_a_cleaner_beats_while_it_works(
         self, local: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
@@ -758,8 +775,10 @@ class TestClaims:
             beats.release()
 
         monkeypatch.setattr(cleaning, "renew", noticed)
-        waits = Interfering("mark", lambda: beats.acquire(timeout=30))
+        beaten: list[bool] = []
+        waits = Interfering("mark", lambda: beaten.append(beats.acquire(timeout=150)))
         assert len(clean(topic, runner=waits)) == 1
+        assert beaten == [True]
 
     def test_claims_are_released_when_it_is_interrupted(self, local: Store) -> None:
         topic = local.create_topic("t")

@@ -166,7 +166,7 @@ def test_another_cleaner_at_work(local: Store, monkeypatch: pytest.MonkeyPatch) 
     write(topic, "a=1 b=1*")
     catalog, clock = local.base.catalog, local.base.clock
     (state,) = cleaning.states(catalog, [topic.row], 0)
-    assert cleaning.claim(catalog, state, "another", clock())
+    assert cleaning.claim(catalog, state, "another", clock)
     waited = []
 
     def wait(seconds: float) -> None:

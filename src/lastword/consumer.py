@@ -68,6 +68,7 @@ class Consumer:
         rows = [queries.topic_named(base.catalog, name) for name in topics]
         self._topics = {row.id: row for row in rows}
         self.member_id = uuid.uuid4().hex
+        self._lease = groups.Lease(base.clock, settings.session_timeout_ms)
         self._feeds: dict[Place, Feed] = {}
         self._shared_ms: int | None = None  # when partitions were last shared out
         self._polled_ms = base.clock()
@@ -176,9 +177,8 @@ class Consumer:
         is_due = self._shared_ms is None or now_ms - self._shared_ms >= _HEARTBEAT_MS
         if not is_due and not self._is_lost:
             return
-        lease = (now_ms, now_ms + self._settings.session_timeout_ms)
         mine = groups.share(
-            self._base.catalog, self.group, self.member_id, self._topics.keys(), lease
+            self._base.catalog, self.group, self.member_id, self._topics.keys(), self._lease
         )
         self._is_lost = False
         for place in [p for p in self._feeds if p not in mine or mine[p].is_new]:
@@ -277,8 +277,7 @@ class Consumer:
         is_stuck = now_ms - self._polled_ms > self._settings.max_poll_interval_ms
         if self._shared_ms is None or is_stuck:
             return
-        until_ms = now_ms + self._settings.session_timeout_ms
-        if not groups.renew(self._base.catalog, self.group, self.member_id, until_ms):
+        if not groups.renew(self._base.catalog, self.group, self.member_id, self._lease):
             self._is_lost = True
 
 

@@ -26,6 +26,7 @@ from lastword.catalog.schema import (
     pass_files,
     topic,
 )
+from lastword.clock import Clock
 from lastword.model import LogFile, PartitionRow, TopicRow
 from lastword.passes import FileChange, Horizon, PartitionState, Pass, Position
 
@@ -77,27 +78,30 @@ def covered_files(catalog: Catalog, state: PartitionState, end: int) -> list[Log
     return files if is_same and end <= now.active_base else None
 
 
-def claim(catalog: Catalog, state: PartitionState, cleaner_id: str, now_ms: int) -> bool:
+def claim(catalog: Catalog, state: PartitionState, cleaner_id: str, clock: Clock) -> bool:
     """Take the lease on a partition; False if another cleaner has it, or it is gone."""
-    p = partition.c
-    free = or_(p.claim.is_(None), p.claim == cleaner_id, p.claim_until_ms <= now_ms)
-    lease = {"claim": cleaner_id, "claim_until_ms": now_ms + CLAIM_MS}
-    with catalog.write() as tx:
+    p, asked_ms = partition.c, clock()
+    free = or_(p.claim.is_(None), p.claim == cleaner_id, p.claim_until_ms <= asked_ms)
+    with catalog.write() as tx:  # for which the wait may be long: the lease begins now
+        lease = {"claim": cleaner_id, "claim_until_ms": clock() + CLAIM_MS}
         taken = tx.execute(partition.update().where(_is(state.row), free).values(lease))
     return taken.rowcount == 1
 
 
-def renew(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
+def renew(catalog: Catalog, cleaner_id: str, clock: Clock) -> None:
     """Be seen, and keep all leases a while longer."""
     with catalog.write() as tx:
-        _update_claims(tx, cleaner_id, claim_until_ms=now_ms + CLAIM_MS)
+        claimed = _locked_claims(tx, cleaner_id)
+        now_ms = clock()
+        tx.execute(partition.update().where(claimed).values(claim_until_ms=now_ms + CLAIM_MS))
         tx.execute(cleaner.update().where(cleaner.c.id == cleaner_id).values(seen_ms=now_ms))
 
 
 def release(catalog: Catalog, cleaner_id: str) -> None:
     """Give all leases back."""
     with catalog.write() as tx:
-        _update_claims(tx, cleaner_id, claim=None, claim_until_ms=None)
+        claimed = _locked_claims(tx, cleaner_id)
+        tx.execute(partition.update().where(claimed).values(claim=None, claim_until_ms=None))
 
 
 def start_cleaner(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
@@ -298,11 +302,13 @@ def positions(
     return {where: tuple(sorted(its)) for where, its in found.items()}
 
 
-def _update_claims(tx: Connection, cleaner_id: str, **values: object) -> None:
-    mine = partition.c.claim == cleaner_id
-    ordered = select(partition).where(mine).order_by(partition.c.topic_id, partition.c.partition)
-    tx.execute(ordered.with_for_update()).all()  # in the order of all locks
-    tx.execute(partition.update().where(mine).values(values))
+def _locked_claims(tx: Connection, cleaner_id: str) -> sa.ColumnElement[bool]:
+    """The partitions that a cleaner has claimed, locked in the order of all locks."""
+    claimed = partition.c.claim == cleaner_id
+    ordered = select(partition).where(claimed)
+    ordered = ordered.order_by(partition.c.topic_id, partition.c.partition)
+    tx.execute(ordered.with_for_update()).all()
+    return claimed
 
 
 def _is(row: PartitionRow) -> sa.ColumnElement[bool]:

@@ -22,8 +22,24 @@ from lastword.catalog.schema import (
     partition,
     topic,
 )
+from lastword.clock import Clock
 from lastword.errors import ConflictError, UnknownTopicError
 from lastword.sharing import Place, fair_shares
+
+
+@dataclass(frozen=True)
+class Lease:
+    """How long a member lives on without a sign of life.
+
+    It counts from when the locks are had, for which the wait may be long; but who is dead by then is
+    not dead if it was alive when the wait began, for it may have waited for the same lock.
+    """
+
+    clock: Clock
+    timeout_ms: int
+
+    def until_ms(self) -> int:
+        return self.clock() + self.timeout_ms
 
 
 @dataclass(frozen=True)
@@ -59,21 +75,19 @@ def share(
     group: str,
     member_id: str,
     topic_ids: Collection[int],
-    lease: tuple[int, int],
+    lease: Lease,
 ) -> dict[Place, Claim]:
-    """Be a member for a while longer, and take a fair share: what is ours now.
-
-    `lease`: now and until when, in milliseconds.
-    """
-    now_ms, until_ms = lease
+    """Be a member for a while longer, and take a fair share: what is ours now."""
+    asked_ms = lease.clock()
     with catalog.write() as tx:
         lock_named(tx, f"group {group}")
-        _be_member(tx, group, member_id, sorted(topic_ids), until_ms)
         rows = tx.execute(select(group_member).where(group_member.c.group_id == group)).all()
-        consumed = {topic_id for row in rows for topic_id in row.topics}
+        consumed = {topic_id for row in rows for topic_id in row.topics} | {*topic_ids}
         places = _locked(tx, partition.c.topic_id.in_(consumed))
-        _forget_dead(tx, group, now_ms)
-        members = {r.member_id: frozenset(r.topics) for r in rows if r.until_ms > now_ms}
+        _be_member(tx, group, member_id, sorted(topic_ids), lease.until_ms())
+        _forget_dead(tx, group, asked_ms)
+        members = {r.member_id: frozenset(r.topics) for r in rows if r.until_ms > asked_ms}
+        members[member_id] = frozenset(topic_ids)
         held = _claims(tx, group)
         shares = fair_shares(places, members, held)
         mine = {place for place, member in shares.items() if member == member_id}
@@ -86,17 +100,19 @@ def share(
     return {place: Claim(committed.get(place), place in new) for place in ours}
 
 
-def renew(catalog: Catalog, group: str, member_id: str, until_ms: int) -> bool:
+def renew(catalog: Catalog, group: str, member_id: str, lease: Lease) -> bool:
     """Stay a member for a while longer; False if it was taken for dead."""
     its = group_member.update().where(_is_member(group, member_id))
     with catalog.write() as tx:
-        return tx.execute(its.values(until_ms=until_ms)).rowcount == 1
+        lock_named(tx, f"group {group}")
+        return tx.execute(its.values(until_ms=lease.until_ms())).rowcount == 1
 
 
 def leave(catalog: Catalog, group: str, member_id: str) -> None:
     """Let go of everything."""
     with catalog.write() as tx:
         lock_named(tx, f"group {group}")
+        _lock_its(tx, group)
         tx.execute(group_claim.delete().where(_of(group), group_claim.c.member_id == member_id))
         tx.execute(group_member.delete().where(_is_member(group, member_id)))
 
@@ -184,6 +200,7 @@ def reset(catalog: Catalog, group: str, offsets: Mapping[Place, int], now_ms: in
     with catalog.write() as tx:
         lock_named(tx, f"group {group}")
         _refuse_living(tx, group, now_ms)
+        _lock_its(tx, group, offsets)
         _store(tx, group, offsets, now_ms)
         _forget_dead(tx, group, now_ms)  # one that wakes up shall not undo it
 
@@ -193,6 +210,7 @@ def delete(catalog: Catalog, group: str, now_ms: int) -> None:
     with catalog.write() as tx:
         lock_named(tx, f"group {group}")
         _refuse_living(tx, group, now_ms)
+        _lock_its(tx, group)
         for table in (consumer_offset, group_claim, group_member):
             tx.execute(table.delete().where(table.c.group_id == group))
 
@@ -223,6 +241,11 @@ def _locked(tx: Connection, which: sa.ColumnElement[bool]) -> list[Place]:
     rows = select(p.topic_id, p.partition).where(which).order_by(p.topic_id, p.partition)
     found = tx.execute(rows.with_for_update(read=True, key_share=True))
     return [(row.topic_id, row.partition) for row in found]
+
+
+def _lock_its(tx: Connection, group: str, more: Collection[Place] = ()) -> None:
+    """Lock all partitions that a group has claimed or committed, and these."""
+    _locked(tx, _among(partition, {*_claims(tx, group), *_committed(tx, group), *more}))
 
 
 def _claims(tx: Connection, group: str) -> dict[Place, str]:
@@ -274,5 +297,5 @@ def _of(group: str) -> sa.ColumnElement[bool]:
     return group_claim.c.group_id == group
 
 
-def _among(table: sa.Table, places: Sequence[Place]) -> sa.ColumnElement[bool]:
+def _among(table: sa.Table, places: Collection[Place]) -> sa.ColumnElement[bool]:
     return tuple_(table.c.topic_id, table.c.partition).in_(list(places))

@@ -98,7 +98,7 @@ class Cleaner:
         """The partition with its files, if it is ours and still as it was planned."""
         catalog = self._base.catalog
         try:
-            if not cleaning.claim(catalog, plan.state, self.id, self._base.clock()):
+            if not cleaning.claim(catalog, plan.state, self.id, self._base.clock):
                 return None
             files = cleaning.covered_files(catalog, plan.state, plan.end)
         except UnknownTopicError:
@@ -224,7 +224,7 @@ class Cleaner:
         """Be seen, and keep the claims, while the jobs run."""
         while not self._stopped.wait(CLAIM_MS / 3000):
             with suppress(CatalogError):
-                cleaning.renew(self._base.catalog, self.id, self._base.clock())
+                cleaning.renew(self._base.catalog, self.id, self._base.clock)
 
 
 def _marks_add_up(work: Work) -> bool:

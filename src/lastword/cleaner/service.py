@@ -66,7 +66,7 @@ class Service:
 
     def _round(self, cleaner: Cleaner, backoff_ms: int) -> Told:
         base, now_ms = self._base, self._base.clock()
-        cleaning.renew(base.catalog, cleaner.id, now_ms)
+        cleaning.renew(base.catalog, cleaner.id, base.clock)
         settings, topics = store_settings(base.catalog), queries.topics(base.catalog)
         done = Round()
         if settings.log_cleaner_enable:
