@@ -545,7 +545,7 @@ class TestOpening:
                 waits.append(seconds)
                 other.rollback()
 
-            monkeypatch.setattr("lastword.catalog.engine.time.sleep", wait)
+            monkeypatch.setattr("lastword.catalog.engine.sleep", wait)
             lastword.open(str(tmp_path / "store")).close()
         assert len(waits) == 1
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any
 
 import sqlalchemy as sa
@@ -154,15 +154,19 @@ def _use_wal(connection: sqlite3.Connection) -> None:
     Who is first at a new file must wait for the others by hand: from a lock that was taken to read
     SQLite never waits for one to write, but says at once that it is locked.
     """
-    give_up = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    give_up = monotonic() + _BUSY_TIMEOUT_MS / 1000
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+            if not _is_busy(error) or monotonic() > give_up:
                 raise
-            time.sleep(_BUSY_LOOK_S)
+            sleep(_BUSY_LOOK_S)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the other bits say why
 
 
 def _inode(path: str) -> int:

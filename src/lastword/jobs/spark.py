@@ -128,17 +128,24 @@ class SparkRunner:
 
     def _watch(self, step: str, group: str, done: threading.Event) -> None:
         """Report how many tasks have ended, until the job has."""
+        while not done.wait(_POLL_SECONDS) and not is_dead(self.session):
+            try:
+                if self._interrupted.is_set():
+                    self.session.sparkContext.cancelJobGroup(group)
+                tasks = self._tasks_of(group)
+            except Exception:
+                if is_dead(self.session):  # by now; the job's own thread says so
+                    return
+                raise
+            self._progress(step, *tasks)
+
+    def _tasks_of(self, group: str) -> tuple[int, int]:
+        """How many tasks of a job have ended, and of how many that are known."""
         tracker = self.session.sparkContext.statusTracker()
-        while not done.wait(_POLL_SECONDS):
-            if is_dead(self.session):
-                return
-            if self._interrupted.is_set():
-                self.session.sparkContext.cancelJobGroup(group)
-            jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
-            numbers = [number for job in jobs if job is not None for number in job.stageIds]
-            stages = [s for s in map(tracker.getStageInfo, numbers) if s is not None]
-            tasks_done = sum(s.numCompletedTasks for s in stages)
-            self._progress(step, tasks_done, sum(s.numTasks for s in stages))
+        jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
+        numbers = [number for job in jobs if job is not None for number in job.stageIds]
+        stages = [s for s in map(tracker.getStageInfo, numbers) if s is not None]
+        return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)
 
 
 def _run_task(
