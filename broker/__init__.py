@@ -7,6 +7,7 @@ it; if it fails, its log stays. `python -m broker start` and `stop` run one by h
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -14,14 +15,24 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker.jars import BrokerError, broker_jars
 from lastword.jobs.session import java_binary
 
-__all__ = ["QUICK", "STOCK", "Broker", "BrokerError", "broker", "is_up", "start", "stop"]
+__all__ = [
+    "QUICK",
+    "STOCK",
+    "Broker",
+    "BrokerError",
+    "broker",
+    "is_up",
+    "start",
+    "stop",
+    "unused_port",
+]
 
 QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # up in 2 s, slow later
 STOCK = (  # as Kafka's own scripts start it
@@ -37,7 +48,7 @@ STOCK = (  # as Kafka's own scripts start it
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 _CLUSTER_ID = "A" * 22
-_START_SECONDS, _STOP_SECONDS = 60, 30
+_START_SECONDS, _STOP_SECONDS = 150, 30
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -140,11 +151,7 @@ def is_up(its: Broker) -> bool:
 
 def _configured(folder: Path, settings: Mapping[str, str], port: int) -> int:
     """Write server.properties; the port for clients."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for each, wanted in zip(sockets, (port, 0), strict=True):
-            each.bind(("127.0.0.1", wanted))
-        port, controller = (each.getsockname()[1] for each in sockets)
+    port, controller = port or unused_port(), unused_port()
     clients, controllers = f"PLAINTEXT://127.0.0.1:{port}", f"127.0.0.1:{controller}"
     all_ = {
         **_SETTINGS,
@@ -156,7 +163,16 @@ def _configured(folder: Path, settings: Mapping[str, str], port: int) -> int:
     }
     lines = "".join(f"{key}={value}\n" for key, value in all_.items())
     (folder / "server.properties").write_text(lines)
-    return int(port)
+    return port
+
+
+def unused_port() -> int:
+    """A port that nobody has now, and that no system gives to whoever asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _wait(process: subprocess.Popen[bytes], its: Broker) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
 )
 
 from broker import Broker
@@ -150,6 +151,17 @@ class Kafka:
             producer.produce(name, m.value, m.key, 0)
         producer.flush()
         producer.commit_transaction() if commit else producer.abort_transaction()
+        _until(lambda: self._is_settled(name), f"the transaction's end in {name}")
+
+    def _is_settled(self, name: str) -> bool:
+        """Whether no transaction is open in the first partition, as far as readers are told."""
+        asked = {TopicPartition(name, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+        ends = {
+            future.result().offset
+            for isolation in IsolationLevel
+            for future in self._admin.list_offsets(asked, isolation_level=isolation).values()
+        }
+        return len(ends) == 1
 
     def read(self, name: str, partitions: Sequence[int] | None = None) -> dict[int, list[Message]]:
         """All that partitions have, from their beginning."""
@@ -181,7 +193,7 @@ class Kafka:
         """Log start and log end of every partition."""
         consumer = Consumer({**self._address, "group.id": "asker"})
         found = {
-            n: consumer.get_watermark_offsets(TopicPartition(name, n), timeout=10)
+            n: consumer.get_watermark_offsets(TopicPartition(name, n), timeout=_WAIT_SECONDS)
             for n in range(self.partitions(name))
         }
         consumer.close()

@@ -40,6 +40,9 @@ def _fetched(pom: Path) -> Path:
         done = subprocess.run(fetch, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BrokerError(f"mvn could not fetch Kafka's jars: {done.stdout.strip()[:500]}")
-        if not jars.exists():  # another process may have been quicker
+        try:
             (Path(new) / "jars").rename(jars)
+        except OSError:
+            if not jars.exists():  # else another process was quicker
+                raise
     return jars

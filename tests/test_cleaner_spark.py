@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -22,6 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lastword
+from broker import unused_port
 from lastword.catalog import schema
 from lastword.errors import SparkError
 from lastword.jobs.runner import Failure
@@ -333,7 +333,7 @@ DOOR_FAULTS = ("slow", "executor")
 def cluster(tmp_path: Path) -> Iterator[str]:
     """A standalone master and two workers, each on a loopback address of its own; its URL."""
     home = Path(pyspark.__file__).parent
-    port = _free_port()
+    port = unused_port()
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_NO_DAEMONIZE": "1"}
 
     def started(kind: str, *words: str) -> subprocess.Popen[bytes]:
@@ -355,12 +355,6 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_cluster_of_two_workers(cluster: str, tmp_path: Path) -> None:
     """Two executor processes that have the package only because it is shipped to them.
 
@@ -380,7 +374,7 @@ def test_a_cluster_of_two_workers(cluster: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "cluster.py", str(tmp_path), cluster],
         cwd=tmp_path, env={**os.environ, **_without_lastword(tmp_path)},
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     expected = [(None, 6, 3, 1)] * 4

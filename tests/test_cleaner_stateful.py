@@ -128,7 +128,7 @@ class CleanerMachine(RuleBasedStateMachine):
     @rule(force=st.booleans(), step=st.sampled_from(["mark", "sweep", "commit"]))
     def crash(self, force: bool, step: str) -> None:
         with pytest.MonkeyPatch.context() as dying:
-            dying.setattr(Cleaner, "__exit__", lambda *_: None)
+            dying.setattr(Cleaner, "__exit__", lambda cleaner, *_: cleaner._stopped.set())
             dying.setattr("lastword.catalog.cleaning.release", lambda *_: None)
             if step == "commit":
                 dying.setattr("lastword.catalog.commits._swap", lambda *_: _die())

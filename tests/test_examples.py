@@ -15,7 +15,7 @@ import lastword
 from lastword.topic import Topic
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PAGES = random.Random(7).choices(["/home", "/shop", "/about"], k=400)
+PAGES = random.Random(7).choices(["/home", "/shop", "/about"], k=1_600)
 
 
 def loaded(name: str) -> ModuleType:

@@ -124,7 +124,7 @@ def test_a_lingering_batch_goes_by_itself(local: Store, monkeypatch: pytest.Monk
     monkeypatch.setattr(log_append, "commit_append", commit_and_tell)
     producer = local.producer(linger_ms=1)
     producer.send("t", "a", "1")
-    assert committed.wait(timeout=30)
+    assert committed.wait(timeout=150)
     assert values(local) == [b"1"]
     producer.close()
 
@@ -233,7 +233,7 @@ class TestFailedFlush:
         monkeypatch.setattr(producer_module, "_RETRY_S", 0.001)
         producer = local.producer(linger_ms=1)
         producer.send("t", "a", "1")
-        assert committed.wait(timeout=30)
+        assert committed.wait(timeout=150)
         assert values(local) == [b"1"]
         producer.close()
 

@@ -255,7 +255,7 @@ class TestSink:
                 .trigger(availableNow=True)
                 .start()
             )
-            query.awaitTermination(60)
+            assert query.awaitTermination(300)
         assert sorted(shown(out).removesuffix("*").split()) == ["a=2", "b=1", "b=2"]
 
     def test_a_batch_that_is_run_again_is_written_once(

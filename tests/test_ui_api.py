@@ -34,7 +34,7 @@ class TestContract:
     def test_against_its_description(self, local: Store, users: Topic) -> None:
         (done,) = clean(users)
         with served(local) as address:
-            described = schemathesis.openapi.from_url(f"{address}/openapi.json")
+            described = schemathesis.openapi.from_url(f"{address}/openapi.json", timeout=150)
             operations = [found.ok() for found in described.get_all_operations()]  # type: ignore[union-attr]
             state = client_of(address).post("/api/scene", json={}).json()
             cleaning = client_of(address).post(
@@ -59,7 +59,9 @@ class TestContract:
                 case.body = GOOD_BODIES.get(operation.label, case.body)
             headers = WITH_TOKEN if operation.body else {**WITH_TOKEN, "content-type": "application/json"}  # fmt: skip
             answer = case.call_and_validate(
-                headers=headers, excluded_checks=[positive_data_acceptance, negative_data_rejection]
+                headers=headers,
+                excluded_checks=[positive_data_acceptance, negative_data_rejection],
+                timeout=150,
             )
             found.add(answer.status_code)
 
@@ -68,7 +70,7 @@ class TestContract:
 
 
 def client_of(address: str) -> httpx2.Client:
-    return httpx2.Client(base_url=address)
+    return httpx2.Client(base_url=address, timeout=150)
 
 
 def test_a_fault_of_ours_is_answered_in_words(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from playwright.sync_api import (
 from pyspark.sql import SparkSession
 
 import lastword
+from lastword.jobs.runner import Progress, Runner
 from lastword.store import Store
 from lastword.testing import ManualClock
 from lastword.topic import Topic
@@ -152,6 +154,13 @@ def test_every_page_by_day_by_night_and_on_a_phone(
     picture(page, name)
 
 
+def arrived(page: Page, held: list[Route]) -> Route:
+    """The request that is held back, when it has been made."""
+    while not held:
+        page.wait_for_timeout(20)
+    return held[0]
+
+
 def picture(page: Page, name: str) -> None:
     """A picture for the docs: without the path of the store."""
     page.evaluate("document.querySelector('footer').remove()")
@@ -220,8 +229,8 @@ class TestOverview:
         page = visit(demo, viewport=PHONE)
         page.get_by_label("Sort by").select_option(label="size")
         page.get_by_role("button", name="Filter").click()
+        expect(page).to_have_url(re.compile("sort=-bytes$"))
         expect(page.locator("table.topics tbody th").first).to_contain_text("audit.events")
-        assert page.url.endswith("sort=-bytes")
 
     def test_keys_are_counted_on_demand(self, visit: Open, new_demo: str) -> None:
         page = visit(new_demo)
@@ -335,7 +344,7 @@ class TestTopic:
             form = page.locator("form[data-key='segment.jitter.ms']")
             form.locator("input").fill("77")
             expect(form.get_by_role("button", name="Save")).to_be_hidden()
-            scripts[0].continue_()
+            arrived(page, scripts).continue_()
             expect(form.get_by_role("button", name="Save")).to_be_visible()
 
     def test_growth_appears_by_itself(self, visit: Open, local: Store) -> None:
@@ -352,7 +361,13 @@ class TestDoing:
     def test_a_topic_is_created_altered_and_cleaned(
         self, visit: Open, local: Store, spark: SparkSession
     ) -> None:
-        with served(local, new_runner=on_spark(None, {})) as address:
+        may_begin = threading.Event()
+
+        def when_told(progress: Progress) -> Runner:
+            may_begin.wait(PATIENCE_MS / 1000)
+            return on_spark(None, {})(progress)
+
+        with served(local, new_runner=when_told) as address:
             page = visit(f"{address}/new#token={TOKEN}")
             assert TOKEN not in page.url  # it is taken off the address
             page.get_by_label("Name").fill("users")
@@ -403,6 +418,7 @@ class TestDoing:
             page.keyboard.press("Escape")
             page.get_by_role("button", name="Clean…").click()
             expect(page.get_by_label("force")).to_be_disabled()
+            may_begin.set()
             expect(plan).to_contain_text("1 partition cleaned in")
             expect(plan).to_contain_text("partition 0: 3 → 2 records; 1 obsolete removed")
             expect(plan).not_to_contain_text("would be")
@@ -427,8 +443,9 @@ class TestDoing:
             force.check()
             force.uncheck()
             expect(plan).to_contain_text("0 of 1 partition would be cleaned")
+            route = arrived(page, late)
             with page.expect_response("**/plan?force=true"):
-                late[0].continue_()
+                route.continue_()
             page.wait_for_load_state("networkidle")
             expect(plan).to_contain_text("0 of 1 partition would be cleaned")
             expect(page.locator("#clean-now")).to_be_disabled()

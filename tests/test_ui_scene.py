@@ -108,14 +108,16 @@ class TestScene:
         assert self.play(web, state, "step", phase="planned")["phase"] == "marked"
 
     def test_only_a_pass_that_is_under_way_has_a_cleaner(self, web: TestClient) -> None:
-        def hearts() -> int:
-            return sum(t.is_alive() and "_beat" in t.name for t in threading.enumerate())
+        before = set(threading.enumerate())
 
-        before, state = hearts(), web.post("/api/scene", json={}).json()
-        beating = [hearts() - before]
+        def hearts() -> int:
+            return sum("_beat" in t.name for t in set(threading.enumerate()) - before)
+
+        state = web.post("/api/scene", json={}).json()
+        beating = [hearts()]
         for _ in range(4):
             state = self.play(web, state, "step")
-            beating.append(hearts() - before)
+            beating.append(hearts())
         assert beating == [0, 0, 1, 1, 0]
 
     def test_what_turns_text_around_is_spelled(self, web: TestClient) -> None:
