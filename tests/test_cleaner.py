@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, event, select
 
 from lastword import retention
-from lastword.catalog import cleaning, retired, schema
+from lastword.catalog import claims, cleaning, retired, schema
 from lastword.catalog.commits import commit_clean
 from lastword.cleaner import choose, run
 from lastword.cleaner.choose import Asked
@@ -696,14 +696,14 @@ class TestMeanwhile:
     ) -> None:
         topic = local.create_topic("t")
         write(topic, "a=1 a=2")
-        claim = cleaning.claim
+        claim = claims.claim
 
         def late(*args: Any) -> bool:
-            monkeypatch.setattr(cleaning, "claim", claim)
+            monkeypatch.setattr(claims, "claim", claim)
             assert len(clean(topic)) == 1
             return claim(*args)
 
-        monkeypatch.setattr(cleaning, "claim", late)
+        monkeypatch.setattr(claims, "claim", late)
         assert clean(topic) == []
         assert len(local.passes()) == 1
 
@@ -723,12 +723,12 @@ class TestClaims:
         topic = store.create_topic("t")
         write(topic, "a=1 a=2")
         (state,) = cleaning.states(store.base.catalog, [topic.row], 0)
-        cleaning.start_cleaner(store.base.catalog, "dead", clock())
-        assert cleaning.claim(store.base.catalog, state, "dead", clock)
-        assert not cleaning.claim(store.base.catalog, state, "me", clock)
+        claims.start_cleaner(store.base.catalog, "dead", clock())
+        assert claims.claim(store.base.catalog, state, "dead", clock)
+        assert not claims.claim(store.base.catalog, state, "me", clock)
         assert clean(topic) == []
         assert "a cleaner is at work on it" in str(topic.why())
-        clock.advance(cleaning.CLAIM_MS - 1)
+        clock.advance(claims.CLAIM_MS - 1)
         assert clean(topic) == []
         clock.advance(1)
         assert len(clean(topic)) == 1
@@ -737,13 +737,13 @@ class TestClaims:
         topic = store.create_topic("t")
         write(topic, "a=1 a=2")
         (state,) = cleaning.states(store.base.catalog, [topic.row], 0)
-        cleaning.claim(store.base.catalog, state, "me", clock)
-        clock.advance(cleaning.CLAIM_MS - 1)
-        cleaning.renew(store.base.catalog, "me", clock)
-        clock.advance(cleaning.CLAIM_MS - 1)
-        assert not cleaning.claim(store.base.catalog, state, "other", clock)
-        cleaning.release(store.base.catalog, "me")
-        assert cleaning.claim(store.base.catalog, state, "other", clock)
+        claims.claim(store.base.catalog, state, "me", clock)
+        clock.advance(claims.CLAIM_MS - 1)
+        claims.renew(store.base.catalog, "me", clock)
+        clock.advance(claims.CLAIM_MS - 1)
+        assert not claims.claim(store.base.catalog, state, "other", clock)
+        claims.release(store.base.catalog, "me")
+        assert claims.claim(store.base.catalog, state, "other", clock)
 
     def test_it_begins_when_the_wait_for_the_lock_has_ended(
         self, store: Store, clock: ManualClock
@@ -753,13 +753,13 @@ class TestClaims:
         write(topic, "a=1 a=2")
         catalog = store.base.catalog
         (state,) = cleaning.states(catalog, [topic.row], 0)
-        with every_wait(store, clock, cleaning.CLAIM_MS):
-            assert cleaning.claim(catalog, state, "me", clock)
-        assert not cleaning.claim(catalog, state, "other", clock)
-        with every_wait(store, clock, cleaning.CLAIM_MS):
-            assert not cleaning.claim(catalog, state, "other", clock)
-            cleaning.renew(catalog, "me", clock)
-        assert not cleaning.claim(catalog, state, "other", clock)
+        with every_wait(store, clock, claims.CLAIM_MS):
+            assert claims.claim(catalog, state, "me", clock)
+        assert not claims.claim(catalog, state, "other", clock)
+        with every_wait(store, clock, claims.CLAIM_MS):
+            assert not claims.claim(catalog, state, "other", clock)
+            claims.renew(catalog, "me", clock)
+        assert not claims.claim(catalog, state, "other", clock)
 
     def test_a_cleaner_beats_while_it_works(
         self, local: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
@@ -768,13 +768,13 @@ class TestClaims:
         topic = local.create_topic("t")
         write(topic, "a=1 a=2")
         beats = threading.Semaphore(0)
-        renew = cleaning.renew
+        renew = claims.renew
 
         def noticed(*args: Any) -> None:
             renew(*args)
             beats.release()
 
-        monkeypatch.setattr(cleaning, "renew", noticed)
+        monkeypatch.setattr(claims, "renew", noticed)
         beaten: list[bool] = []
         waits = Interfering("mark", lambda: beaten.append(beats.acquire(timeout=150)))
         assert len(clean(topic, runner=waits)) == 1
@@ -1011,13 +1011,13 @@ class TestService:
 
     def test_a_service_that_stops_is_not_dead(self, local: Store, clock: ManualClock) -> None:
         self.serve(local, 1, lambda _: None)
-        clock.advance(10 * cleaning.CLAIM_MS)
-        assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 0
-        cleaning.start_cleaner(local.base.catalog, "crashes", clock())
-        clock.advance(cleaning.CLAIM_MS + 1)
-        assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 1
+        clock.advance(10 * claims.CLAIM_MS)
+        assert claims.cleaners_seen(local.base.catalog, clock())[1] == 0
+        claims.start_cleaner(local.base.catalog, "crashes", clock())
+        clock.advance(claims.CLAIM_MS + 1)
+        assert claims.cleaners_seen(local.base.catalog, clock())[1] == 1
         clock.advance(8 * DAY_MS)
-        assert cleaning.cleaners_seen(local.base.catalog, clock())[1] == 0  # it was long ago
+        assert claims.cleaners_seen(local.base.catalog, clock())[1] == 0  # it was long ago
 
 
 def test_two_services_share_a_store(store: Store) -> None:

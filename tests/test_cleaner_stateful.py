@@ -129,7 +129,7 @@ class CleanerMachine(RuleBasedStateMachine):
     def crash(self, force: bool, step: str) -> None:
         with pytest.MonkeyPatch.context() as dying:
             dying.setattr(Cleaner, "__exit__", lambda cleaner, *_: cleaner._stopped.set())
-            dying.setattr("lastword.catalog.cleaning.release", lambda *_: None)
+            dying.setattr("lastword.catalog.claims.release", lambda *_: None)
             if step == "commit":
                 dying.setattr("lastword.catalog.commits._swap", lambda *_: _die())
             try:

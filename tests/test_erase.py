@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lastword.catalog import cleaning
+from lastword.catalog import claims, cleaning
 from lastword.errors import ConflictError, InvalidArgumentError, PolicyViolationError
 from lastword.jobs.runner import Failure, Outcome, R, U
 from lastword.model import Record
@@ -166,13 +166,13 @@ def test_another_cleaner_at_work(local: Store, monkeypatch: pytest.MonkeyPatch) 
     write(topic, "a=1 b=1*")
     catalog, clock = local.base.catalog, local.base.clock
     (state,) = cleaning.states(catalog, [topic.row], 0)
-    assert cleaning.claim(catalog, state, "another", clock)
+    assert claims.claim(catalog, state, "another", clock)
     waited = []
 
     def wait(seconds: float) -> None:
         waited.append(seconds)
         if len(waited) == 3:
-            cleaning.release(catalog, "another")
+            claims.release(catalog, "another")
 
     monkeypatch.setattr("lastword.erase.sleep", wait)  # not that of other threads
     assert topic.erase(["a"], runner=InProcess()).found == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lastword.catalog import cleaning, schema
+from lastword.catalog import claims, cleaning, schema
 from lastword.cleaner import choose
 from lastword.cleaner.choose import Asked
 from lastword.cleaner.metrics import gauges
@@ -259,7 +259,7 @@ class TestLogCleanerManager:
     def test_M4_those_in_progress_are_passed_over(self, local: Store, clock: ManualClock) -> None:
         third = self.logs(local, 20, 25, 30)[2]
         (state,) = cleaning.states(local.base.catalog, [third.row], 0)
-        assert cleaning.claim(local.base.catalog, state, "another", clock)
+        assert claims.claim(local.base.catalog, state, "another", clock)
         assert self.chosen(local) == "t1"
 
     def test_M6_first_dirty_beyond_the_end_is_reset(self, local: Store, topic: Topic) -> None:

@@ -1,4 +1,4 @@
-"""What the cleaner asks and notes: states of partitions, claims, passes, failures.
+"""What the cleaner asks and notes: states of partitions, passes, failures.
 
 None of it changes the log; `commits.commit_clean` does.
 """
@@ -11,14 +11,12 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy import Row, and_, func, or_, select
+from sqlalchemy import Row, and_, func, select
 from sqlalchemy.engine import Connection
 
 from lastword.catalog import queries
-from lastword.catalog.engine import Catalog, author, insert_if_new
+from lastword.catalog.engine import Catalog
 from lastword.catalog.schema import (
-    cleaner,
     consumer_offset,
     group_member,
     partition,
@@ -26,13 +24,10 @@ from lastword.catalog.schema import (
     pass_files,
     topic,
 )
-from lastword.clock import Clock
-from lastword.model import LogFile, PartitionRow, TopicRow
+from lastword.model import LogFile, TopicRow
 from lastword.passes import FileChange, Horizon, PartitionState, Pass, Position
 
-CLAIM_MS = 60_000  # a lease: renewed while the pass runs, free again when the cleaner is dead
 _FIRST_RETRY_MS, _LAST_RETRY_MS = 30_000, 3_600_000
-_FORGET_CLEANERS_MS = 7 * 86_400_000
 _MOST_OF_A_ROUND = 20_000  # passes, those of other cleaners in between included
 _FACTS = tuple(f.name for f in fields(Pass) if f.name not in ("topic", "jobs"))
 _OF_A_PASS = attrgetter(*_FACTS)
@@ -76,60 +71,6 @@ def covered_files(catalog: Catalog, state: PartitionState, end: int) -> list[Log
     now, files = queries.read_plan(catalog, state.topic, state.row.partition, (0, end))
     is_same = (now.log_start, now.first_dirty) == (state.row.log_start, state.row.first_dirty)
     return files if is_same and end <= now.active_base else None
-
-
-def claim(catalog: Catalog, state: PartitionState, cleaner_id: str, clock: Clock) -> bool:
-    """Take the lease on a partition; False if another cleaner has it, or it is gone."""
-    p, asked_ms = partition.c, clock()
-    free = or_(p.claim.is_(None), p.claim == cleaner_id, p.claim_until_ms <= asked_ms)
-    with catalog.write() as tx:  # for which the wait may be long: the lease begins now
-        lease = {"claim": cleaner_id, "claim_until_ms": clock() + CLAIM_MS}
-        taken = tx.execute(partition.update().where(_is(state.row), free).values(lease))
-    return taken.rowcount == 1
-
-
-def renew(catalog: Catalog, cleaner_id: str, clock: Clock) -> None:
-    """Be seen, and keep all leases a while longer."""
-    with catalog.write() as tx:
-        claimed = _locked_claims(tx, cleaner_id)
-        now_ms = clock()
-        tx.execute(partition.update().where(claimed).values(claim_until_ms=now_ms + CLAIM_MS))
-        tx.execute(cleaner.update().where(cleaner.c.id == cleaner_id).values(seen_ms=now_ms))
-
-
-def release(catalog: Catalog, cleaner_id: str) -> None:
-    """Give all leases back."""
-    with catalog.write() as tx:
-        claimed = _locked_claims(tx, cleaner_id)
-        tx.execute(partition.update().where(claimed).values(claim=None, claim_until_ms=None))
-
-
-def start_cleaner(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
-    """Say that a cleaner is at work; forget those that ended long ago."""
-    with catalog.write() as tx:
-        tx.execute(cleaner.delete().where(cleaner.c.seen_ms < now_ms - _FORGET_CLEANERS_MS))
-        insert_if_new(tx, cleaner, id=cleaner_id, by=author(), started_ms=now_ms, seen_ms=now_ms)
-
-
-def stop_cleaner(catalog: Catalog, cleaner_id: str, now_ms: int) -> None:
-    """Say that it has ended as it should."""
-    release(catalog, cleaner_id)
-    with catalog.write() as tx:
-        ended = {"seen_ms": now_ms, "stopped_ms": now_ms}
-        tx.execute(cleaner.update().where(cleaner.c.id == cleaner_id).values(ended))
-
-
-def cleaners_seen(catalog: Catalog, now_ms: int) -> tuple[int | None, int]:
-    """When any cleaner was last seen, and how many vanished lately without having stopped."""
-    is_dead = and_(
-        cleaner.c.stopped_ms.is_(None),
-        cleaner.c.seen_ms < now_ms - CLAIM_MS,
-        cleaner.c.seen_ms >= now_ms - _FORGET_CLEANERS_MS,
-    )
-    with catalog.read() as tx:
-        seen_ms = tx.scalar(select(func.max(cleaner.c.seen_ms)))
-        dead = tx.scalar(select(func.count()).select_from(cleaner).where(is_dead))
-    return seen_ms, int(dead or 0)
 
 
 def record_failure(
@@ -300,16 +241,3 @@ def positions(
             offset = committed.get((topic_id, group_id, number), 0)
             found[topic_id, number].append(Position(offset, group_id))
     return {where: tuple(sorted(its)) for where, its in found.items()}
-
-
-def _locked_claims(tx: Connection, cleaner_id: str) -> sa.ColumnElement[bool]:
-    """The partitions that a cleaner has claimed, locked in the order of all locks."""
-    claimed = partition.c.claim == cleaner_id
-    ordered = select(partition).where(claimed)
-    ordered = ordered.order_by(partition.c.topic_id, partition.c.partition)
-    tx.execute(ordered.with_for_update()).all()
-    return claimed
-
-
-def _is(row: PartitionRow) -> sa.ColumnElement[bool]:
-    return and_(partition.c.topic_id == row.topic_id, partition.c.partition == row.partition)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lastword.catalog import cleaning, queries
+from lastword.catalog import claims, cleaning, queries
 from lastword.catalog.topics import store_settings
 from lastword.cleaner.choose import Asked, decisions_about, states_of
 from lastword.cleaner.plan import Clean, Decision, holding_back
@@ -87,7 +87,7 @@ def overview(base: Foundation) -> Overview:
     for its in found:
         by_topic[its[0].topic.id].append(its)
     last = cleaning.last_passes(base.catalog)
-    seen_ms, dead = cleaning.cleaners_seen(base.catalog, now_ms)
+    seen_ms, dead = claims.cleaners_seen(base.catalog, now_ms)
     return Overview(
         now_ms,
         tuple(topic_overview(t, by_topic[t.id], last.get(t.id), now_ms) for t in topics),

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from lastword.catalog import cleaning, queries
-from lastword.catalog.cleaning import CLAIM_MS
+from lastword.catalog import claims, cleaning, queries
+from lastword.catalog.claims import CLAIM_MS
 from lastword.catalog.commits import commit_clean
 from lastword.catalog.topics import store_settings
 from lastword.cleaner import books
@@ -67,7 +67,7 @@ class Cleaner:
         self._heart = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> Cleaner:
-        cleaning.start_cleaner(self._base.catalog, self.id, self._base.clock())
+        claims.start_cleaner(self._base.catalog, self.id, self._base.clock())
         self._heart.start()
         return self
 
@@ -75,7 +75,7 @@ class Cleaner:
         self._stopped.set()
         self._heart.join()
         with suppress(CatalogError):  # the claims expire by themselves
-            cleaning.stop_cleaner(self._base.catalog, self.id, self._base.clock())
+            claims.stop_cleaner(self._base.catalog, self.id, self._base.clock())
 
     def round(self, topics: Sequence[TopicRow], asked: Asked) -> Round:
         """Roll, expire, and clean what is eligible in these topics."""
@@ -98,7 +98,7 @@ class Cleaner:
         """The partition with its files, if it is ours and still as it was planned."""
         catalog = self._base.catalog
         try:
-            if not cleaning.claim(catalog, plan.state, self.id, self._base.clock):
+            if not claims.claim(catalog, plan.state, self.id, self._base.clock):
                 return None
             files = cleaning.covered_files(catalog, plan.state, plan.end)
         except UnknownTopicError:
@@ -108,7 +108,7 @@ class Cleaner:
     def release(self) -> None:
         """Give all claims back."""
         with suppress(CatalogError):  # they expire by themselves
-            cleaning.release(self._base.catalog, self.id)
+            claims.release(self._base.catalog, self.id)
 
     def _pass(self, works: Sequence[Work]) -> list[Pass]:
         """Mark, sweep and commit these partitions; the passes, failed ones included."""
@@ -224,7 +224,7 @@ class Cleaner:
         """Be seen, and keep the claims, while the jobs run."""
         while not self._stopped.wait(CLAIM_MS / 3000):
             with suppress(CatalogError):
-                cleaning.renew(self._base.catalog, self.id, self._base.clock)
+                claims.renew(self._base.catalog, self.id, self._base.clock)
 
 
 def _marks_add_up(work: Work) -> bool:

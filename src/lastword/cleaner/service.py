@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lastword import garbage, retention
-from lastword.catalog import cleaning, queries
+from lastword.catalog import claims, queries
 from lastword.catalog.topics import store_settings
 from lastword.catalog.writers import forget_sessions
 from lastword.cleaner.choose import Asked
@@ -66,7 +66,7 @@ class Service:
 
     def _round(self, cleaner: Cleaner, backoff_ms: int) -> Told:
         base, now_ms = self._base, self._base.clock()
-        cleaning.renew(base.catalog, cleaner.id, base.clock)
+        claims.renew(base.catalog, cleaner.id, base.clock)
         settings, topics = store_settings(base.catalog), queries.topics(base.catalog)
         done = Round()
         if settings.log_cleaner_enable:
