@@ -356,6 +356,8 @@ class TestTopic:
             expect(page.locator("svg.growth")).to_have_count(0)
             write(topic, "a=1*")
             expect(page.locator("svg.growth")).to_be_visible()
+            expect(page.locator("svg.growth > text").first).to_contain_text("bytes")
+            expect(page.locator(".times")).to_contain_text("now")
 
 
 class TestDoing:
